@@ -221,3 +221,25 @@ def test_show_keeps_the_head_of_a_request_and_the_end_of_an_output() -> None:
     assert "line 19" not in said
     assert "line 19" in printed
     assert "line 0\n" not in printed
+
+
+def test_a_session_that_still_runs_did_not_give_up(tmp_path: Path) -> None:
+    (tmp_path / ".closeloop").mkdir()
+    with open_store(str(tmp_path / ".closeloop/closeloop.db")) as store:
+        for name, cause in (("aa", "The recording ends within a turn."), ("bb", "It refused.")):
+            attempt = Attempt(id=name * 6, origin="production", exit="gave_up", cause=cause)
+            trace = Trace(reader="x", reader_version=1)
+            store.save_attempt(AttemptResult(attempt=attempt, trace=trace))
+    listed = typed(tmp_path, "list", "attempts").stdout
+    running, refusing = (typed(tmp_path, "show", name).stdout for name in ("aa", "bb"))
+    assert "recording incomplete: The recording ends within a turn." in running
+    assert "gave_up" not in running
+    assert "exit gave_up: It refused." in refusing
+    assert listed.count("incomplete") == listed.count("gave_up") == 1
+
+
+def test_a_search_without_a_result_repeats_what_was_sought(folder: Path) -> None:
+    one = typed(folder, "find", "zebra").stdout
+    assert one.startswith("No session contains zebra. Try fewer words")
+    two = typed(folder, "find", 'zebra "of refunds"').stdout
+    assert two.startswith('No session contains all of the 2 words and phrases zebra "of refunds".')

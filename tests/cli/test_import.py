@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from closeloop.cli.export import open_output_file
 from closeloop.store import open_store
 from command_line import typed
 
@@ -98,7 +99,7 @@ def test_nothing_that_can_be_read_is_exit_2_however_often(tmp_path: Path, times:
     for _ in range(times):
         result = closeloop(tmp_path, "import", "in")
     assert result.returncode == 2
-    assert "nothing could be imported: 1 file skipped, which is not a recording" in result.stderr
+    assert "nothing could be read: 1 file skipped, which is not a recording" in result.stderr
     assert "notes.txt" not in result.stderr
     named = closeloop(tmp_path, "import", "in", "--verbose").stderr
     assert f"not a recording: {tmp_path / 'in/notes.txt'}" in named
@@ -237,3 +238,22 @@ def test_an_export_needs_one_format_and_something_to_write(tmp_path: Path) -> No
     (tmp_path / ".closeloop").mkdir()
     open_store(str(tmp_path / ".closeloop/closeloop.db")).close()
     assert "nothing to export" in closeloop(tmp_path, "export", "--table", "events").stderr
+
+
+def test_a_closed_pipe_ends_an_export_without_a_complaint(home: Path) -> None:
+    imported(home)
+    for kind in ("--log", "--otlp", "--table=events"):
+        command = [sys.executable, "-m", "closeloop", "export", *kind.split("=")]
+        with subprocess.Popen(
+            command, cwd=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as export:
+            assert export.stdout is not None
+            assert export.stderr is not None
+            export.stdout.close()
+            assert export.stderr.read() == b"", kind
+
+
+def test_an_export_that_fails_leaves_no_draft(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no"), open_output_file(tmp_path / "a.csv"):
+        raise ValueError("no")
+    assert not list(tmp_path.iterdir())

@@ -142,3 +142,16 @@ def test_a_gate_without_a_baseline_says_how_to_keep_one(
     code, out, _ = typed(capsys, "gate")
     assert code == 0
     assert "Not worse" in out
+    code, out, _ = typed(capsys, "gate", "--threshold", "passed=1.0")
+    assert code == 1
+    assert "The gate fails, compared with the baseline 'main'" in out
+    assert "Worse than" not in out, "it is equal to the baseline"
+
+
+def test_an_empty_folder_is_not_said_to_be_imported(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "empty").mkdir()
+    code, _, err = typed(capsys, "measure", "empty")
+    assert code == 2
+    assert "nothing could be read: no files found" in err

@@ -112,6 +112,14 @@ def test_groups_without_a_known_cost_are_listed_as_unknown(store: Store) -> None
     }
 
 
+def test_what_a_recording_does_not_count_is_missing_from_its_coverage(store: Store) -> None:
+    variant = add_variant(store, "codex", agent="codex")
+    for tokens in (10, 30, None):
+        add_attempt(store, None, variant, None, tokens=tokens)
+    found = figures(store)["tokens in"]
+    assert (found.value, found.attempts, found.coverage) == (20.0, 2, pytest.approx(2 / 3))
+
+
 def test_without_repeats_nothing_is_said_of_them(store: Store) -> None:
     fill(store, {"a": {"t": [1], "u": [0]}})
     one = figures(store)["pass@k"]

@@ -113,7 +113,7 @@ def test_the_long_unchecked_session_comes_first_with_its_reasons(store: Store) -
     assert first.score < second.score
     assert (first.agent, first.model, first.title) == ("builtin", "m", "Fix cart.py now")
     assert 2 <= len(first.reasons) <= 3
-    assert "it ends in the middle of the work" in [reason.text for reason in first.reasons]
+    assert "it ends with an action, not a message" in [reason.text for reason in first.reasons]
     lowering = [reason for reason in first.reasons if reason.effect < 0]
     assert sum(reason.effect for reason in lowering) < -0.5
 

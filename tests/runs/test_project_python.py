@@ -39,6 +39,14 @@ def test_an_environment_is_ours_where_nobody_asked_for_more(
     assert is_own_environment(make_environment(tmp_path / "env", *requested)) is own
 
 
+def test_an_environment_with_pytest_is_not_only_ours(tmp_path: Path) -> None:
+    environment = make_environment(tmp_path / "env", "closeloop-0.2.dist-info")
+    (packages,) = environment.glob("lib/python3*/site-packages")
+    (packages / "pytest").mkdir()
+    (packages / "pytest" / "__init__.py").touch()
+    assert not is_own_environment(environment), "the demo's extra asks for it, unmarked"
+
+
 def test_a_folder_that_is_no_environment_is_not_ours(tmp_path: Path) -> None:
     assert not is_own_environment(tmp_path)
 

@@ -61,6 +61,13 @@ def test_the_features_of_a_small_session() -> None:
     assert "output_tokens" not in features  # not recorded, which is not zero
 
 
+def test_what_a_user_or_a_hook_does_afterwards_is_no_ending_of_the_agent() -> None:
+    work = ({"user": "Fix cart.py."}, {"edit": {"path": "cart.py", "before": "a", "after": "b"}})
+    after = [{"note": {"text": "Goodbye!"}}] * 4
+    assert measure_events(*work, {"say": "Done."}, *after).features["ends_in_action"] == 0
+    assert measure_events(*work, *after).features["ends_in_action"] == 1
+
+
 def test_a_session_that_does_nothing_says_just_that() -> None:
     features = measure_events({"user": "Fix it."}, {"say": "All is fixed."}).features
     assert features == {"actions": 0, "no_code_change": 1}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from closeloop.cli.console import JsonFlag, make_visible
-from closeloop.records.attempt import AttemptMarks, AttemptSort
+from closeloop.records.attempt import AttemptMarks, AttemptSort, is_incomplete_recording
 from closeloop.records.record import Record
 from closeloop.text.search_text import SearchSnippet
 from closeloop.text.wording import short_repository_name
@@ -307,7 +307,6 @@ def find(  # noqa: PLR0913 - one parameter for each flag
     from closeloop.records.errors import BadInput
     from closeloop.store.store import open_existing_store
     from closeloop.text.search_text import parse_search
-    from closeloop.text.wording import count_with_noun
 
     require_positive_flags(limit=limit)
     require_utf8_text(text, "The search text")
@@ -344,9 +343,10 @@ def find(  # noqa: PLR0913 - one parameter for each flag
                 f"{len(rows)} of {count:,} shown: --limit shows more, --since narrows the search."
             )
     else:
-        count_text = count_with_noun(len(phrases), "word or phrase", "words and phrases")
+        all_of = "" if len(phrases) == 1 else f"all of the {len(phrases)} words and phrases "
         print_line(
-            f"No session contains all of {count_text}. Try fewer words, or prefixes of words."
+            f"No session contains {all_of}{make_visible(text)}. Try fewer words, or beginnings "
+            "of words."
         )
 
 
@@ -452,7 +452,7 @@ def attempts_table(
             Text(make_visible(agent_name or "–")),
             "–" if row.turns is None else str(row.turns),
             "–" if row.seconds is None else f"{row.seconds:.1f}",
-            row.exit,
+            "incomplete" if is_incomplete_recording(row.origin, row.cause) else row.exit,
             Text("by review" if by_review else failure_reason(row), style="dim"),
             *([render_snippet(facts.snippets.get(row.id))] if facts.snippets else []),
         )

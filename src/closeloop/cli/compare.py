@@ -266,8 +266,11 @@ def render_gate_report(report: GateReport) -> Iterator[RenderableType]:
         yield Text(f"not compared: {make_visible(line)}", style="yellow")
     for line in report.reasons:
         yield Text(make_visible(line), style="red")
+    # With thresholds, the baseline may be met and they may not.
+    has_limits = bool(report.thresholds) or report.margin is not None
+    failed = "The gate fails, compared with" if has_limits else "Worse than"
     yield Text(
-        f"{'Not worse than' if report.passed else 'Worse than'} {describe_gate_baseline(report)}.",
+        f"{'Not worse than' if report.passed else failed} {describe_gate_baseline(report)}.",
         style="bold green" if report.passed else "bold red",
     )
 

@@ -399,6 +399,8 @@ def report_write_errors(file: Path | None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if file is None:  # a closed pipe ends the command, as everywhere
+            raise
         raise BadInput(
             f"{file} cannot be written ({error.strerror}): choose another file."
         ) from error

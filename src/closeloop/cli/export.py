@@ -182,9 +182,13 @@ def open_output_file(out: Path | None) -> Iterator[BinaryIO]:
         sys.stdout.buffer.flush()
         return
     draft = out.with_name(f".{out.name}.part")
-    with draft.open("wb") as file:
-        yield file
-    draft.replace(out)
+    try:
+        with draft.open("wb") as file:
+            yield file
+        draft.replace(out)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 # `closeloop admin events`: the event log, once or followed.

@@ -128,7 +128,7 @@ def require_a_readable_place(source_paths: list[Path]) -> None:
             reasons.append(f"{path}: {error.strerror or 'cannot be read'}")
         else:
             return
-    raise BadInput(f"Nothing could be imported: {'; '.join(reasons)}.")
+    raise BadInput(f"Nothing could be read: {'; '.join(reasons)}.")
 
 
 def parse_since(text: str | None, *, is_end: bool = False) -> datetime | None:
@@ -270,19 +270,19 @@ def import_warnings(tally: ImportSummary) -> Iterator[str]:
         return
     if tally.formats or tally.empty:
         yield (
-            "nothing could be imported: no recording contains a complete session; the "
+            "nothing could be read: no recording contains a complete session; the "
             "skipped files are listed above."
         )
     elif tally.others:
         yield (
-            f"nothing could be imported: {count_with_noun(tally.others, 'file')} skipped, "
+            f"nothing could be read: {count_with_noun(tally.others, 'file')} skipped, "
             + ("which is not a recording" if tally.others == 1 else "which are not recordings")
             + " of an agent that closeloop supports (-v names the first ones)."
         )
     elif tally.unreadable:
-        yield "nothing could be imported."
+        yield "nothing could be read."
     else:
-        yield "nothing could be imported: no files found."
+        yield "nothing could be read: no files found."
 
 
 def _describe_callless_sessions(name: str, count: int) -> str:

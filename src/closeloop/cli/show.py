@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from closeloop.cli.console import JsonFlag, make_visible
-from closeloop.records.attempt import AWAITING_REVIEW, lacks_sandbox
+from closeloop.records.attempt import (
+    AWAITING_REVIEW,
+    is_incomplete_recording,
+    lacks_sandbox,
+)
 from closeloop.text.wording import (
     count_with_noun,
     format_percent,
@@ -485,7 +489,9 @@ def render_story_head(details: AttemptDetails) -> Iterator[Text]:
     if outcome and outcome.cause:
         cause = describe_reviews(details.scores) if outcome.cause == AWAITING_REVIEW else None
         yield Text(f"  {make_visible(cause or outcome.cause)}", style=colour)
-    exit_line = f"exit {attempt.exit}" + (f": {attempt.cause}" if attempt.cause else "")
+    is_cut = is_incomplete_recording(attempt.origin, attempt.cause)
+    exit_name = "recording incomplete" if is_cut else f"exit {attempt.exit}"
+    exit_line = exit_name + (f": {attempt.cause}" if attempt.cause else "")
     usage = attempt.usage
     facts = [exit_line]
     if attempt.started and attempt.ended and attempt.started != attempt.ended:

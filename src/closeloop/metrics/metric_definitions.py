@@ -582,6 +582,9 @@ METRICS: dict[str, tuple[Metric, Values]] = {
 }
 """By name: the definition, and its value for each attempt, NaN if there is none."""
 
+RECORDED_NUMBERS = (
+    "tokens in", "tokens out", "tokens read from cache", "tokens written to cache", "time", "turns",
+)  # fmt: skip
 EXPECTED_VALUES: dict[str, Values] = {
     "task completion rate": is_expected,
     "regression introduction rate": is_regression_expected,
@@ -595,6 +598,7 @@ EXPECTED_VALUES: dict[str, Values] = {
     "cost in all": is_recorded,
     "cost per merged pull request": is_merged,
     "cost per passed task": is_scored,
+    **dict.fromkeys(RECORDED_NUMBERS, is_recorded),
 }
 """Which attempts should have a value, if not decided by the metric's source alone."""
 COUNTED_BESIDE: dict[str, dict[str, Values]] = {

@@ -96,13 +96,13 @@ PER_HUNDRED_WORDS = {
 MIN_PER_HUNDRED = 0.05
 """Fewer are shown as 0.0, which is no reason."""
 EITHER_WORDS = {
-    "ends_in_action": ("it ends in the middle of the work", "it ends with a message"),
+    "ends_in_action": ("it ends with an action, not a message", "it ends with a message"),
     "ends_in_edit": ("its last action is an edit", "its last action is not an edit"),
     "last_check_passes": ("the last check passes", "the last check fails"),
     "last_run_fails": ("the last execution fails", "the last execution does not fail"),
     "named_by_request": (
-        "it changed a file that the request names",
-        "it changed no file that the request names",
+        "the request names a code file that it changed",
+        "the request names no code file that it changed",
     ),
     "no_code_change": ("it changed no code", "it changed code"),
     "verified": ("a check ran after the last change", "no check ran after the last change"),

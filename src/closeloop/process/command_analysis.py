@@ -438,7 +438,7 @@ PROGRAM_EFFECTS: Mapping[str, ProgramEffect] = _build_effect_table(
         "sed gsed": command_effects.sed_effect,
         "awk gawk mawk": command_effects.awk_effect,
         "perl": command_effects.perl_effect,
-        "rm mv touch mkdir truncate rmdir unlink shred tee zip mkfifo": (
+        "rm mv touch truncate rmdir unlink shred tee zip mkfifo": (
             command_effects.write_all_effect
         ),
         "cp ln install rsync": command_effects.write_last_effect,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import chain
+from itertools import chain, takewhile
 from operator import attrgetter
 
 from closeloop.process.edit_contents import diff_edit, list_code_changes
@@ -269,10 +269,13 @@ def _agent_texts(reading: TraceReading, last_number: int) -> Iterator[str]:
 def _ending_features(reading: TraceReading, steps: Sequence[TraceStep]) -> Features:
     """Features of the ending and of the request."""
     root = next(iter(reading.lanes.values()))
-    last_messages = [event for event in reading.trace.events[-3:] if isinstance(event, Message)]
+    # What its user or a hook does afterwards, such as `/exit`, is not the agent's ending.
+    events_after = takewhile(
+        lambda event: event.number > steps[-1].number, reversed(reading.trace.events)
+    )
     return {
         "ends_in_action": not any(
-            event.role == "agent" and event.number > steps[-1].number for event in last_messages
+            isinstance(event, Message) and event.role == "agent" for event in events_after
         ),
         "ends_in_edit": isinstance(steps[-1].event, Edit),
         "request_words": (root.request or "").count(" ") + 1 if root.request else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from operator import attrgetter
 from typing import Annotated, Literal
@@ -14,6 +15,12 @@ from closeloop.records.task import CONTROL_AGENTS
 
 Exit = Literal["finished", "gave_up", "out_of_time", "idle", "out_of_budget", "crashed", "machine"]
 Origin = Literal["experiment", "production"]
+_INCOMPLETE_RECORDING = re.compile(r"\b(?:recording|stream|log) ends\b|no completion was reported")
+
+
+def is_incomplete_recording(origin: Origin, cause: str | None) -> bool:
+    """Whether a recording just stops, which says nothing about the agent: it may still work."""
+    return origin == "production" and _INCOMPLETE_RECORDING.search(cause or "") is not None
 
 
 class Usage(Record):

@@ -333,8 +333,11 @@ def is_own_environment(prefix: Path) -> bool:
 
     Of such a one, nobody wants the Python: activated, it would hide that of the project. By what
     was asked for when it was made: whoever works in an environment asked for more than closeloop.
+    `closeloop[demo]` is more: it brings pytest, and the system's Python may have none.
     """
-    if not (prefix / "pyvenv.cfg").is_file():
+    if not (prefix / "pyvenv.cfg").is_file() or any(
+        prefix.glob("lib/python3*/site-packages/pytest/__init__.py")
+    ):
         return False
     requested = {
         marker.parent.name.split("-")[0].lower()

@@ -22,7 +22,7 @@ from starlette.responses import Response
 
 from closeloop import __version__
 from closeloop.metrics.variant_pairs import is_ratio_bounded
-from closeloop.records.attempt import AttemptRow
+from closeloop.records.attempt import AttemptRow, is_incomplete_recording
 from closeloop.records.record import Record
 from closeloop.text.untrusted import make_visible
 from closeloop.text.wording import (
@@ -457,7 +457,6 @@ def _name_side_part(part: str) -> str | None:
     return f"since {since}" if since else f"until {until}"
 
 
-_INCOMPLETE_RECORDING = re.compile(r"\b(?:recording|stream|log) ends\b|no completion was reported")
 EXIT_LABELS = {
     "gave_up": "gave up",
     "out_of_time": "time limit reached",
@@ -470,7 +469,7 @@ EXIT_LABELS = {
 
 def exit_label(row: AttemptRow) -> str:
     """Return how an attempt ended; a recording that just stops says nothing about the agent."""
-    if row.origin == "production" and _INCOMPLETE_RECORDING.search(row.cause or ""):
+    if is_incomplete_recording(row.origin, row.cause):
         return "recording incomplete"
     return EXIT_LABELS.get(row.exit, row.exit.replace("_", " "))
 

@@ -5,7 +5,7 @@
 A claim of success, as in [unverified-claim](unverified-claim.md), while the last check of the
 changed code failed, before or after the claim. A tool that only reads the code does not outweigh a
 failing test: with a passing type checker after a failing test run the claim is still false. A later
-pass of the tests or of the build makes it true.
+pass of the tests, of the build, or of the same type checker makes it true.
 
 Nothing is reported if
 
@@ -177,14 +177,23 @@ def _has_later_trial(
 
 
 def _find_contradiction(latest: Iterable[TraceStep], claim: str) -> TraceStep | None:
-    """Return the last check if it failed; a static check does not outweigh a failing test."""
+    """Return the last check if it failed.
+
+    A static check does not outweigh a failing test, but it does an earlier run of its own.
+    """
+    passed_tools: set[tuple[str, str]] = set()
     for step in latest:
         if step.check is None or could_not_run(step) or is_unclaimed_style(step, claim):
             continue
+        tool = (step.check.tool, step.check.target)
         if step.check.passed is False:
+            if tool in passed_tools:
+                continue
             return step
         if not is_static_check(step):
             return None
+        if step.check.passed:
+            passed_tools.add(tool)
     return None
 
 

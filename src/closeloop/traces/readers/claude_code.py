@@ -18,6 +18,7 @@ from closeloop.records.trace import Handoff, Message, Note, Session
 from closeloop.text.untrusted import truncate_middle
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers.claude_conversation import (
+    CLIENT_COMMANDS,
     ClaudeConversation,
     claude_content_text,
     is_tool_result,
@@ -25,7 +26,7 @@ from closeloop.traces.readers.claude_conversation import (
     mark_final_claim,
     session_outcome,
 )
-from closeloop.traces.session_builder import ROOT_LANE, count_skip
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder, count_skip
 from closeloop.traces.untrusted_json import json_excerpt
 
 # One session of Claude Code, built from the records of its files.
@@ -337,6 +338,7 @@ class ClaudeSession:
             branch=_truncate_label(self._branch),
             parent=_truncate_label(self.id) if self.alone else None,
             links=self.links,
+            **_find_working_time(conversation.builder),
         )
 
     def _add_leftovers(self) -> None:
@@ -365,6 +367,25 @@ class ClaudeSession:
                     self.talk.handle_notification(text)
                 elif text.strip() not in delivered_texts:
                     self.talk.add_note(text, "queued message", at=time)
+
+
+def _find_working_time(builder: SessionBuilder) -> dict[str, datetime | None]:
+    """Return when the session began and ended, without what its user did before and after.
+
+    `/clear` in a terminal that is open since yesterday begins a file with yesterday's time.
+    """
+    is_work = [
+        not isinstance(event, Note) or event.about not in CLIENT_COMMANDS
+        for event in builder.events
+    ]
+    times = [event.at for event, works in zip(builder.events, is_work, strict=True) if works]
+    known_times = [time for time in times if time is not None]
+    if not known_times:
+        return {}
+    return {
+        "started": builder.started if is_work[0] else min(known_times),
+        "ended": builder.ended if is_work[-1] else max(known_times),
+    }
 
 
 def _is_prompt(record: dict[str, Any]) -> bool:

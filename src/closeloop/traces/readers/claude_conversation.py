@@ -322,6 +322,8 @@ _NOTE_KIND_BY_TAG = {
     "user-memory-input": "memory",
     "user-prompt-submit-hook": "hook",
 }
+CLIENT_COMMANDS = frozenset({"local command", "slash command", "user command"})
+"""Notes of what the user did in the client, without the agent."""
 _LOCAL_COMMANDS = """
 add-dir agents branch bug clear color compact config context copy cost diff doctor effort exit
 export fast feedback help hooks ide keybindings login logout mcp memory model output-style
