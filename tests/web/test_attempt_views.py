@@ -18,6 +18,7 @@ from closeloop.records.trace import (
     Edit,
     Lane,
     Message,
+    Note,
     Thought,
     ToolUse,
     Trace,
@@ -31,6 +32,7 @@ from closeloop.web.event_views import (
     build_event_fragment,
     build_minimap,
     count_tools,
+    describe_event_parts,
     find_moments,
     mark_findings,
 )
@@ -300,7 +302,7 @@ def test_a_long_trace_says_where_to_look_first() -> None:
             Message(number=1, lane="root", role="user", text="Mend it.", intent="request"),
             Edit(number=2, lane="root", path="a.py"),
             *(Command(number=n, lane="root", command="pytest", exit_code=1) for n in (3, 4, 5)),
-            Message(number=6, lane="root", role="agent", text="All green.", intent="claim"),
+            Message(number=6, lane="root", role="agent", text="Done. All tests pass.", intent="claim"),
             Message(number=7, lane="root", role="user", text="No.", intent="correction"),
             *quiet,
         ),
@@ -312,9 +314,42 @@ def test_a_long_trace_says_where_to_look_first() -> None:
         (6, "Claim of success"),
         (7, "First correction by the user"),
     ]
+    assert found[2].text == "All tests pass."
     worst = Finding(
         rule="false-claim", version=1, severity="error", message="It fails.", events=(6,)
     )
     mild = Finding(rule="mild", version=1, severity="info", message="Well.", events=(2,))
     assert add_worst_finding(found, (mild, worst))[2].label == "Finding: false-claim"
     assert find_moments(replace(trace, events=trace.events[:7])) == ()
+
+
+def test_searches_without_a_match_and_doubts_are_no_failures_and_no_claims() -> None:
+    """Nor are a command to the client, and what was stopped before it began, what one looks for."""
+    trace = Trace(
+        reader="r",
+        reader_version=1,
+        lanes=(Lane(id="root"),),
+        events=(
+            Message(number=1, lane="root", role="user", text="/mode"),
+            Message(number=2, lane="root", role="user", text="Stop.", intent="interrupt"),
+            Message(number=3, lane="root", role="user", text="Mend it.", intent="request"),
+            *(
+                Command(number=n, lane="root", command=f"grep -n x{n} a.py | head", exit_code=1)
+                for n in range(4, 12)
+            ),
+            Command(number=12, lane="root", command="pytest", exit_code=1),
+            Message(number=13, lane="root", role="agent", text="It may be y?", intent="claim"),
+        ),
+    )
+    assert [(one.number, one.label) for one in find_moments(trace)] == [
+        (3, "Request"),
+        (12, "First failure"),
+        (13, "Last message of the agent"),
+    ]
+
+
+def test_what_a_user_ran_in_the_terminal_is_shown_as_output() -> None:
+    note = Note(
+        number=1, lane="root", about="user command", text="<bash-stdout>a  b\n| c</bash-stdout>"
+    )
+    assert describe_event_parts(note)[-1] == [("output", "a  b\n| c")]
