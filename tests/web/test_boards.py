@@ -313,6 +313,22 @@ def test_an_experiment_tells_how_far_it_is(client: TestClient) -> None:
     assert client.get("/experiments/nobody").status_code == 404
 
 
+def test_an_experiment_tells_what_each_variant_costs(client: TestClient) -> None:
+    """Per attempt and per passed task: `hasty` passes four of its fifteen."""
+    view = read(client, f"/api/experiments/{EXPERIMENT}", ExperimentView)
+    assert view.now is not None
+    spent = {
+        (line.figure.group["variant"].split()[0], line.metric.name): line.figure.value
+        for line in view.now.scores.spent
+    }
+    assert spent["steady", "cost"] == pytest.approx(0.01)
+    assert spent["hasty", "cost per passed task"] == pytest.approx(0.15 / 4)
+    assert spent["hasty", "time"] == 90
+    page = client.get(f"/experiments/{EXPERIMENT}").text
+    assert "Per passed task" in page
+    assert 'data-label="Median time"' in page
+
+
 def test_the_list_of_experiments_says_which_variant_is_better(client: TestClient) -> None:
     view = read(client, "/api/experiments", ExperimentsView)
     pair = view.verdicts[EXPERIMENT]
@@ -341,7 +357,7 @@ def test_sides_that_share_no_task_show_what_each_comes_to(client: TestClient) ->
     page = "/compare?variants=steady&variants=closer&score=findings"
     first, second = read(client, f"/api{page}", CompareView).figures
     assert [line.metric for line in first.lines] == [line.metric for line in second.lines]
-    assert "What each comes to" in client.get(page).text
+    assert "Both in numbers" in client.get(page).text
     assert read(client, f"/api{TWO}", CompareView).figures == ()
 
 
@@ -464,6 +480,7 @@ def test_a_prompt_says_what_it_changed_and_whether_results_improved() -> None:
         assert change["effect"]["metric"] == "pass rate"
         text = client.get("/prompts").text
         assert "pass rate 27 % of 15 before, 100 % of 8 after" in text
+        assert "results were better after 1." in text
         page = client.get(f"/prompts/{newer.id}").text
         assert "Results were better with it" in page
         assert page.index("Results were better with it") < page.index("+Ask first.")
