@@ -264,6 +264,14 @@ def test_side_by_side_opens_two_attempts_that_differ() -> None:
     assert most_different(first, ()) is None
 
 
+def test_two_attempts_at_one_task_are_told_apart_by_their_variants(client: TestClient) -> None:
+    page = client.get("/compare?attempt=x00000000000&attempt=x00000000002").text
+    assert [part.split("</a>")[0].rpartition(">")[2] for part in page.split("<h2><span")[1:]] == [
+        "steady",
+        "hasty",
+    ]
+
+
 def test_two_ticked_attempts_show_the_diff_of_their_diffs(client: TestClient) -> None:
     page = f"/compare?attempt={SPIRAL}&attempt={PASSED}"
     two = read(client, f"/api{page}", CompareView).two
