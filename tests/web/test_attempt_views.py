@@ -302,7 +302,7 @@ def test_a_long_trace_says_where_to_look_first() -> None:
             Message(number=1, lane="root", role="user", text="Mend it.", intent="request"),
             Edit(number=2, lane="root", path="a.py"),
             *(Command(number=n, lane="root", command="pytest", exit_code=1) for n in (3, 4, 5)),
-            Message(number=6, lane="root", role="agent", text="Done. All tests pass.", intent="claim"),
+            Message(number=6, lane="root", role="agent", text="All tests pass.", intent="claim"),
             Message(number=7, lane="root", role="user", text="No.", intent="correction"),
             *quiet,
         ),

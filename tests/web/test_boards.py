@@ -296,6 +296,7 @@ def test_groups_that_share_no_task_are_compared_and_called_observational(
     assert view.pairs[0].tasks == ()
     text = client.get(page).text
     assert "They share no task" in text
+    assert "did different work, and there is not enough data to say which did better:" in text
 
 
 def test_a_comparison_of_nothing_says_what_to_do(client: TestClient) -> None:
