@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from dashboard_store import BARE, HOSTILE, LONG, PASSED, SEALED, SPIRAL, fill
+from dashboard_store import BARE, HOSTILE, LONG, PASSED, SEALED, SPIRAL, START, fill
 from msgspec.structs import replace
 from starlette.testclient import TestClient
 
+from closeloop.judges.judge_calibration import Verdicts, calibrate_judge
 from closeloop.records.attempt import Usage
+from closeloop.records.evaluation import HumanLabel
 from closeloop.records.finding import Finding
 from closeloop.records.trace import (
     Command,
@@ -353,3 +355,19 @@ def test_what_a_user_ran_in_the_terminal_is_shown_as_output() -> None:
         number=1, lane="root", about="user command", text="<bash-stdout>a  b\n| c</bash-stdout>"
     )
     assert describe_event_parts(note)[-1] == [("output", "a  b\n| c")]
+
+
+def test_an_evaluation_says_how_far_its_judge_is_to_be_believed() -> None:
+    with open_store(":memory:") as opened:
+        fill(opened)
+        client = TestClient(build_web_app(opened, token=None), base_url=HERE)
+        page = f"/attempts/{SPIRAL}/evaluations"
+        assert "It was never compared with people." in client.get(page).text
+        judge = opened.judged.list_judge_versions()[0]
+        labels = [
+            HumanLabel(item=str(n), rubric=judge.rubric, label="pass", person="ann")
+            for n in range(4)
+        ]
+        verdicts: Verdicts = {(str(n), "overall"): "pass" if n else "fail" for n in range(4)}
+        opened.judged.save_calibration(calibrate_judge(judge, labels, verdicts, START))
+        assert "It agrees with people on 75 % of 4 labelled items." in client.get(page).text
