@@ -110,7 +110,10 @@ def test_work_that_was_not_shared_by_lot_gets_no_call(store: Store) -> None:
     report = report_trial(store, BOOK, TRIAL)
     assert report.standings == ()
     assert report.refusal is not None
-    assert "Sample ratio mismatch" in report.refusal
+    assert report.refusal == (
+        "Sample ratio mismatch: a has 40 of 40 instead of 50 %, b has 0 of 40 instead of 50 % "
+        "(p 2e-12). Find out which work is missing before comparing."
+    )
 
 
 def test_only_work_that_began_after_its_assignment_counts(store: Store) -> None:

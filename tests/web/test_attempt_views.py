@@ -7,17 +7,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from dashboard_store import BARE, HOSTILE, LONG, PASSED, SEALED, SPIRAL, fill
+from dashboard_store import BARE, HOSTILE, LONG, PASSED, SEALED, SPIRAL, START, fill
 from msgspec.structs import replace
 from starlette.testclient import TestClient
 
+from closeloop.judges.judge_calibration import Verdicts, calibrate_judge
 from closeloop.records.attempt import Usage
+from closeloop.records.evaluation import HumanLabel
 from closeloop.records.finding import Finding
 from closeloop.records.trace import (
     Command,
     Edit,
     Lane,
     Message,
+    Note,
     Thought,
     ToolUse,
     Trace,
@@ -31,6 +34,7 @@ from closeloop.web.event_views import (
     build_event_fragment,
     build_minimap,
     count_tools,
+    describe_event_parts,
     find_moments,
     mark_findings,
 )
@@ -300,7 +304,7 @@ def test_a_long_trace_says_where_to_look_first() -> None:
             Message(number=1, lane="root", role="user", text="Mend it.", intent="request"),
             Edit(number=2, lane="root", path="a.py"),
             *(Command(number=n, lane="root", command="pytest", exit_code=1) for n in (3, 4, 5)),
-            Message(number=6, lane="root", role="agent", text="All green.", intent="claim"),
+            Message(number=6, lane="root", role="agent", text="All tests pass.", intent="claim"),
             Message(number=7, lane="root", role="user", text="No.", intent="correction"),
             *quiet,
         ),
@@ -312,9 +316,58 @@ def test_a_long_trace_says_where_to_look_first() -> None:
         (6, "Claim of success"),
         (7, "First correction by the user"),
     ]
+    assert found[2].text == "All tests pass."
     worst = Finding(
         rule="false-claim", version=1, severity="error", message="It fails.", events=(6,)
     )
     mild = Finding(rule="mild", version=1, severity="info", message="Well.", events=(2,))
     assert add_worst_finding(found, (mild, worst))[2].label == "Finding: false-claim"
     assert find_moments(replace(trace, events=trace.events[:7])) == ()
+
+
+def test_searches_without_a_match_and_doubts_are_no_failures_and_no_claims() -> None:
+    """Nor are a command to the client, and what was stopped before it began, what one looks for."""
+    trace = Trace(
+        reader="r",
+        reader_version=1,
+        lanes=(Lane(id="root"),),
+        events=(
+            Message(number=1, lane="root", role="user", text="/mode"),
+            Message(number=2, lane="root", role="user", text="Stop.", intent="interrupt"),
+            Message(number=3, lane="root", role="user", text="Mend it.", intent="request"),
+            *(
+                Command(number=n, lane="root", command=f"grep -n x{n} a.py | head", exit_code=1)
+                for n in range(4, 12)
+            ),
+            Command(number=12, lane="root", command="pytest", exit_code=1),
+            Message(number=13, lane="root", role="agent", text="It may be y?", intent="claim"),
+        ),
+    )
+    assert [(one.number, one.label) for one in find_moments(trace)] == [
+        (3, "Request"),
+        (12, "First failure"),
+        (13, "Last message of the agent"),
+    ]
+
+
+def test_what_a_user_ran_in_the_terminal_is_shown_as_output() -> None:
+    note = Note(
+        number=1, lane="root", about="user command", text="<bash-stdout>a  b\n| c</bash-stdout>"
+    )
+    assert describe_event_parts(note)[-1] == [("output", "a  b\n| c")]
+
+
+def test_an_evaluation_says_how_far_its_judge_is_to_be_believed() -> None:
+    with open_store(":memory:") as opened:
+        fill(opened)
+        client = TestClient(build_web_app(opened, token=None), base_url=HERE)
+        page = f"/attempts/{SPIRAL}/evaluations"
+        assert "It was never compared with people." in client.get(page).text
+        judge = opened.judged.list_judge_versions()[0]
+        labels = [
+            HumanLabel(item=str(n), rubric=judge.rubric, label="pass", person="ann")
+            for n in range(4)
+        ]
+        verdicts: Verdicts = {(str(n), "overall"): "pass" if n else "fail" for n in range(4)}
+        opened.judged.save_calibration(calibrate_judge(judge, labels, verdicts, START))
+        assert "It agrees with people on 75 % of 4 labelled items." in client.get(page).text

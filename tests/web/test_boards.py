@@ -264,6 +264,14 @@ def test_side_by_side_opens_two_attempts_that_differ() -> None:
     assert most_different(first, ()) is None
 
 
+def test_two_attempts_at_one_task_are_told_apart_by_their_variants(client: TestClient) -> None:
+    page = client.get("/compare?attempt=x00000000000&attempt=x00000000002").text
+    assert [part.split("</a>")[0].rpartition(">")[2] for part in page.split("<h2><span")[1:]] == [
+        "steady",
+        "hasty",
+    ]
+
+
 def test_two_ticked_attempts_show_the_diff_of_their_diffs(client: TestClient) -> None:
     page = f"/compare?attempt={SPIRAL}&attempt={PASSED}"
     two = read(client, f"/api{page}", CompareView).two
@@ -288,6 +296,7 @@ def test_groups_that_share_no_task_are_compared_and_called_observational(
     assert view.pairs[0].tasks == ()
     text = client.get(page).text
     assert "They share no task" in text
+    assert "did different work, and there is not enough data to say which did better:" in text
 
 
 def test_a_comparison_of_nothing_says_what_to_do(client: TestClient) -> None:
@@ -311,6 +320,22 @@ def test_an_experiment_tells_how_far_it_is(client: TestClient) -> None:
     text = client.get(f"/experiments/{EXPERIMENT}").text
     assert text.index("is better than") < text.index("Tasks and variants")
     assert client.get("/experiments/nobody").status_code == 404
+
+
+def test_an_experiment_tells_what_each_variant_costs(client: TestClient) -> None:
+    """Per attempt and per passed task: `hasty` passes four of its fifteen."""
+    view = read(client, f"/api/experiments/{EXPERIMENT}", ExperimentView)
+    assert view.now is not None
+    spent = {
+        (line.figure.group["variant"].split()[0], line.metric.name): line.figure.value
+        for line in view.now.scores.spent
+    }
+    assert spent["steady", "cost"] == pytest.approx(0.01)
+    assert spent["hasty", "cost per passed task"] == pytest.approx(0.15 / 4)
+    assert spent["hasty", "time"] == 90
+    page = client.get(f"/experiments/{EXPERIMENT}").text
+    assert "Per passed task" in page
+    assert 'data-label="Median time"' in page
 
 
 def test_the_list_of_experiments_says_which_variant_is_better(client: TestClient) -> None:
@@ -341,7 +366,7 @@ def test_sides_that_share_no_task_show_what_each_comes_to(client: TestClient) ->
     page = "/compare?variants=steady&variants=closer&score=findings"
     first, second = read(client, f"/api{page}", CompareView).figures
     assert [line.metric for line in first.lines] == [line.metric for line in second.lines]
-    assert "What each comes to" in client.get(page).text
+    assert "Both in numbers" in client.get(page).text
     assert read(client, f"/api{TWO}", CompareView).figures == ()
 
 
@@ -464,6 +489,7 @@ def test_a_prompt_says_what_it_changed_and_whether_results_improved() -> None:
         assert change["effect"]["metric"] == "pass rate"
         text = client.get("/prompts").text
         assert "pass rate 27 % of 15 before, 100 % of 8 after" in text
+        assert "results were better after 1." in text
         page = client.get(f"/prompts/{newer.id}").text
         assert "Results were better with it" in page
         assert page.index("Results were better with it") < page.index("+Ask first.")

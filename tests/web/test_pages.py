@@ -339,6 +339,8 @@ def test_a_filter_is_part_of_the_address(client: TestClient) -> None:
     client.get(f"/attempts/{SPIRAL}")
     view = client.get("/api/attempts?rule=spiral").json()
     assert [line["row"]["id"] for line in view["lines"]] == [SPIRAL]
+    assert "5 iterations in a row ended in the same" in view["lines"][0]["finding"]
+    assert view["lines"][0]["finding"][:40] in client.get("/attempts?rule=spiral").text
     assert "lines" not in client.get("/api/attempts?rule=spir").json()
 
 

@@ -51,8 +51,10 @@ def test_every_trial_has_a_page_with_its_verdict(client: TestClient) -> None:
     assert 'href="/trials/prompts"' in listed
     assert 'href="/trials/memory"' in listed
     assert "new: better" in listed
+    assert "prompts: <strong>new</strong> is better than old." in listed
     page = client.get("/trials/prompts").text
     assert "points compared with old" in page
+    assert 'class="picture"' in page
     assert "valid at any time" in page
     (standing,) = client.get("/api/trials/prompts").json()["report"]["standings"]
     assert standing["comparison"]["verdict"] == "better"

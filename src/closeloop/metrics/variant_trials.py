@@ -179,9 +179,8 @@ def report_on_work(
         refusal = "There is no control group: set memory.control to its share of the work."
     elif ratio is not None and not ratio.holds:
         refusal = (
-            "Sample ratio mismatch: the assignment differs from the planned shares "
-            f"({dict(counts)}, p {ratio.p:.1g}). Find out which work is missing before "
-            "comparing."
+            f"Sample ratio mismatch: {_describe_shares(counts, trial)} (p {ratio.p:.1g}). "
+            "Find out which work is missing before comparing."
         )
     arms = tuple(_summarise_arm(trial, name, drawn, drawn_outcomes) for name in trial.shares)
     other_variants = [*trial.shares][1:]
@@ -196,6 +195,15 @@ def report_on_work(
             for name in other_variants
         ),
         refusal=refusal,
+    )
+
+
+def _describe_shares(counts: Mapping[str, int], trial: Trial) -> str:
+    """Describe what was assigned to each variant, and what was planned."""
+    total = sum(counts.values())
+    return ", ".join(
+        f"{name} has {counts.get(name, 0):,} of {total:,} instead of {share:.0%}".replace("%", " %")
+        for name, share in trial.shares.items()
     )
 
 
@@ -406,10 +414,10 @@ def _decide_call(comparison: OutcomeComparison, trial: Trial) -> TrialCall:
 
 
 CALL_REASONS: dict[TrialCall, str] = {
-    "better": "stop: better than the first",
-    "worse": "stop: worse than the first",
+    "better": "stop: the difference is clear",
+    "worse": "stop: the difference is clear",
     "hopeless": "stop: no relevant difference",
-    "go on": "continue: the interval includes both better and worse",
+    "go on": "continue: it may be better or worse",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,6 +14,8 @@ from msgspec.structs import replace
 
 from closeloop.metrics.metric_figures import format_bounds, format_metric_value
 from closeloop.metrics.report_content import pair_with_metrics
+from closeloop.process.agent_claims import parse_claim
+from closeloop.process.command_analysis import analyse_command
 from closeloop.providers.model_prices import add_cost, find_listed_prices
 from closeloop.records import trace as t
 from closeloop.records.attempt import Usage
@@ -187,6 +190,8 @@ EVENT_KINDS: Mapping[type, EventKind] = {
 }
 TextPiece = tuple[TextKind, str | None]
 EventParts = tuple[str, str, EventState, str | None, Sequence[TextPiece]]
+_TERMINAL_TAG = re.compile(r"\s*</?(?:bash|local-command)-(?:input|stdout|stderr)>\n?")
+"""Marks what a user ran in the terminal of Claude Code, and what it printed."""
 _EDIT_WORDS = {"create": "created", "change": "changed", "delete": "deleted", "move": "moved"}
 
 
@@ -216,7 +221,8 @@ def describe_event_parts(event: t.AnyEvent) -> EventParts:
             texts: list[TextPiece] = [("brief", brief), ("report", report)]
             return "handed over", f"to {child or 'a sub-agent'}", _state_from_ok(ok), None, texts
         case t.Note(text=text, about=about):
-            return "note", about or "", "unknown", None, [("text", text)]
+            kind: TextKind = "output" if _TERMINAL_TAG.match(text) else "text"
+            return "note", about or "", "unknown", None, [(kind, _TERMINAL_TAG.sub("", text))]
 
 
 def has_failed(event: t.AnyEvent) -> bool:
@@ -450,15 +456,25 @@ def find_moments(trace: t.Trace) -> tuple[TraceMoment, ...]:
     if len(events) < MIN_MOMENT_EVENTS:
         return ()
     messages = [event for event in events if isinstance(event, t.Message)]
-    claims = [message for message in messages if message.intent == "claim"]
-    failures = [event for event in events if has_failed(event)]
+    claims = {
+        message.number: claim.quote
+        for message in messages
+        if message.intent == "claim" and (claim := parse_claim(message))
+    }
+    claim_messages = [message for message in messages if message.number in claims]
+    failures = [event for event in events if _is_mishap(event)]
     first_change = next(
         (event.number for event in events if isinstance(event, t.Edit) and not has_failed(event)),
         None,
     )
     failed_commands = [event for event in failures if isinstance(event, t.Command)]
     candidates: list[tuple[t.AnyEvent | None, MomentKind, str]] = [
-        (_first(messages, lambda message: message.role == "user"), "request", "Request"),
+        (
+            _first(messages, lambda message: message.intent == "request")
+            or _first(messages, lambda message: message.role == "user"),
+            "request",
+            "Request",
+        ),
         *_longest_failure_row(events),
         (_first(failures), "failure", "First failure"),
         (
@@ -468,25 +484,28 @@ def find_moments(trace: t.Trace) -> tuple[TraceMoment, ...]:
             "failure",
             "First failure after a change",
         ),
+        _first_objection(events, messages),
         (
-            _first(messages, lambda message: message.intent in ("correction", "interrupt")),
-            "correction",
-            "First correction by the user",
+            _first(claim_messages),
+            "claim",
+            "First claim of success" if claim_messages[1:] else "Claim of success",
         ),
-        (_first(claims), "claim", "First claim of success" if claims[1:] else "Claim of success"),
-        (claims[-1] if claims[1:] else None, "claim", "Last claim of success"),
+        (claim_messages[-1] if claim_messages[1:] else None, "claim", "Last claim of success"),
         (
-            failures[-1]
-            if failures and claims and failures[-1].number > claims[-1].number
-            else None,
+            failures[-1] if failures and claims and failures[-1].number > max(claims) else None,
             "failure",
             "Failure after the claim",
+        ),
+        (
+            _first(messages[::-1], lambda message: message.role == "agent"),
+            "end",
+            "Last message of the agent",
         ),
     ]
     moments: dict[int, TraceMoment] = {}
     for event, kind, label in candidates:
         if event is not None and event.number not in moments:
-            moments[event.number] = _build_moment(event, kind, label)
+            moments[event.number] = _build_moment(event, kind, label, claims.get(event.number))
     return tuple(sorted(moments.values(), key=lambda moment: moment.number))
 
 
@@ -510,6 +529,37 @@ def add_worst_finding(
     return tuple(sorted((*others, moment), key=lambda moment: moment.number))
 
 
+def _is_mishap(event: t.AnyEvent) -> bool:
+    """Whether it failed; a search that found nothing did not."""
+    if not has_failed(event):
+        return False
+    return not (
+        isinstance(event, t.Command)
+        and event.exit_code == 1
+        and event.stopped is None
+        and analyse_command(event.command).searches
+    )
+
+
+def _first_objection(
+    events: Sequence[t.AnyEvent], messages: Sequence[t.Message]
+) -> tuple[t.AnyEvent | None, MomentKind, str]:
+    """Return the user's first correction, else the first interruption of work that had begun."""
+    correction = _first(messages, lambda message: message.intent == "correction")
+    if correction is not None:
+        return correction, "correction", "First correction by the user"
+    began = next(
+        (event.number for event in events if not isinstance(event, t.Message | t.Note)), None
+    )
+    interruption = _first(
+        messages,
+        lambda message: (
+            message.intent == "interrupt" and began is not None and message.number > began
+        ),
+    )
+    return interruption, "correction", "Interrupted by the user"
+
+
 def _longest_failure_row(
     events: Sequence[t.AnyEvent],
 ) -> list[tuple[t.AnyEvent | None, MomentKind, str]]:
@@ -517,7 +567,7 @@ def _longest_failure_row(
     best: list[t.AnyEvent] = []
     row: list[t.AnyEvent] = []
     for event in events:
-        if has_failed(event):
+        if _is_mishap(event):
             row.append(event)
             best = row if len(row) > len(best) else best
         elif not isinstance(event, t.Message | t.Thought | t.Note):
@@ -533,9 +583,11 @@ def _first(
     return next((event for event in events if wanted(event)), None)
 
 
-def _build_moment(event: t.AnyEvent, kind: MomentKind, label: str) -> TraceMoment:
+def _build_moment(
+    event: t.AnyEvent, kind: MomentKind, label: str, quote: str | None = None
+) -> TraceMoment:
     _, title, _, _, texts = describe_event_parts(event)
-    text = title or next((text for _, text in texts if text), "") or ""
+    text = quote or title or next((text for _, text in texts if text), "") or ""
     return TraceMoment(
         number=event.number, kind=kind, label=label, text=" ".join(text[:400].split())[:160]
     )

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from closeloop.metrics.attempt_measuring import measurement_basis
 from closeloop.metrics.score_columns import ScoreCell
 from closeloop.records.attempt import (
     AttemptFilter,
@@ -83,6 +84,8 @@ class AttemptLine(Record):
     """One cell for each requested score, in that order."""
     snippet: SearchSnippet | None = None
     """Where the searched text occurs."""
+    finding: str | None = None
+    """What the rule found that the list is narrowed to."""
 
 
 class Dot(Record):
@@ -170,6 +173,8 @@ def attempts(page_context: PageContext, query: AttemptsAsked) -> AttemptsView:
     lines = attempt_lines(page_context, rows[: query.limit], tuple(dict.fromkeys(query.score)))
     if query.q:
         lines = _with_snippets(page_context, lines, query.q)
+    elif query.rule:
+        lines = _with_findings(page_context, lines, query.rule)
     total = page_context.metric_cache.compute_from_store(
         "total",
         page_context.store_mark(),
@@ -217,6 +222,22 @@ def _with_snippets(
         [line.row.id for line in lines], parse_search(text)
     )
     return tuple(msgspec.structs.replace(line, snippet=snippets.get(line.row.id)) for line in lines)
+
+
+def _with_findings(
+    page_context: PageContext, lines: Sequence[AttemptLine], rule: str
+) -> tuple[AttemptLine, ...]:
+    """Return the lines with the first finding of a rule, as it was measured last."""
+    measured = page_context.store.load_measurements(
+        {line.row.id: measurement_basis(line.row, page_context.rulebook) for line in lines}
+    )
+    messages = {
+        attempt: finding.message
+        for attempt, measurement in measured.items()
+        for finding in reversed(unsilenced_rule_findings(measurement))
+        if finding.rule == rule
+    }
+    return tuple(msgspec.structs.replace(line, finding=messages.get(line.row.id)) for line in lines)
 
 
 def attempt_lines(

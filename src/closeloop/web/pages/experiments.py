@@ -44,6 +44,7 @@ from closeloop.web.pages.attempts import MAX_DOTS, AttemptGrid, build_attempt_gr
 from closeloop.web.pages.metrics import ScoreName, list_score_names, require_few_scores
 
 MAX_EXPERIMENTS = 50
+SPENT_METRICS = ("cost", "cost per passed task", "time")
 MAX_VERDICTS = 20
 CLEAR_WORDS = ("better", "worse")
 MAX_FAILED_ATTEMPTS = 100
@@ -99,6 +100,8 @@ class ExperimentScores(Record):
     scores."""
     awaiting: int
     """Attempts at tasks without a check that no person has judged as `would-merge` or not."""
+    spent: tuple[FigureLine, ...]
+    """Cost and time of each variant."""
 
 
 class ExperimentNow(Record):
@@ -305,6 +308,7 @@ def _experiment_scores(
             sorted(lines, key=lambda line: order.get(line.figure.group["variant"], len(order)))
         ),
         awaiting=awaiting,
+        spent=tuple(build_figure_lines(compute_metrics(work, ("variant",), SPENT_METRICS))),
     )
 
 

@@ -21,7 +21,7 @@ from closeloop.records.attempt import (
     lacks_sandbox,
 )
 from closeloop.records.change import Change, RecoveredFile
-from closeloop.records.evaluation import Evaluation, JudgeVersion
+from closeloop.records.evaluation import Evaluation, JudgeTrust, JudgeVersion
 from closeloop.records.experiment_plan import TaskLog
 from closeloop.records.finding import Finding, Measurement, Unmeasured
 from closeloop.records.pull_request import Delivery
@@ -290,6 +290,8 @@ class EvaluationsView(Record):
     head: AttemptHead
     evaluations: tuple[Evaluation, ...]
     judges: dict[str, JudgeVersion]
+    agreements: dict[str, JudgeTrust]
+    """By judge, its agreement with people overall; only judges that were calibrated."""
 
 
 class LogView(Record):
@@ -391,6 +393,13 @@ def evaluations(page_context: PageContext, query: AttemptAsked) -> EvaluationsVi
         head=head,
         evaluations=attempt_evaluations,
         judges={judge.id: judge for judge in judges if judge.id in judge_ids},
+        agreements={
+            judge: trust
+            for judge in judge_ids
+            if (calibration := page_context.store.judged.load_calibration(judge))
+            for trust in calibration.trust
+            if trust.asked == "overall"
+        },
     )
 
 
