@@ -454,3 +454,9 @@ def test_what_another_type_of_a_union_has_is_left_alone(tmp_path: Path) -> None:
     )
     assert found(tmp_path / "one", added.format("path"), before, "shop/move.py") == []
     assert found(tmp_path / "none", added.format("path_all"), before, "shop/move.py")
+
+
+def test_a_package_that_only_types_need_is_looked_up(tmp_path: Path) -> None:
+    added = "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    import fasttyping\n"
+    (finding,) = found(tmp_path, added)
+    assert finding.message == "`fasttyping` is imported, but no manifest declares it."

@@ -450,13 +450,12 @@ def _is_unknown(target: SourceImport, path: str, search: NameSearch) -> bool:
 
 
 def _is_guarded(lines: list[bytes], number: int) -> bool:
-    """Return whether the import may fail: inside `try`, or only for types."""
+    """Return whether the import may fail: inside `try`."""
     line = lines[number - 1] if number <= len(lines) else b""
     indent = len(line) - len(line.lstrip())
     lines_above = (line for line in reversed(lines[: number - 1]) if line.strip())
     block = next((line for line in lines_above if len(line) - len(line.lstrip()) < indent), b"")
-    guards = (b"try:", b"except", b"if TYPE_CHECKING", b"if typing.TYPE_CHECKING")
-    return indent > 0 and block.strip().startswith(guards)
+    return indent > 0 and block.strip().startswith((b"try:", b"except"))
 
 
 class _DeclaredPackages(Record):
