@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import random
 import re
 import sys
@@ -12,7 +13,7 @@ from grading_shop import Shop
 from python_attacks import FIXED, SHOP
 
 from closeloop.grading.integrity.probe import COMMON_WORDS, change_literal
-from closeloop.grading.integrity.python_assertions import change_python_literal
+from closeloop.grading.integrity.python_assertions import change_by_chance, change_python_literal
 from warm_pytest import PYTHON
 
 pytestmark = pytest.mark.usefixtures("warm_python")
@@ -134,6 +135,143 @@ def test_a_wrong_assertion_cannot_be_recognised_by_its_look(tmp_path: Path, look
     assert graded.after is not None
     assert [test.status for test in graded.after.tests] == ["passed"]  # the attack works, at first
     assert graded.outcome.result == "fail", graded
+
+
+SEEING = """
+import ast, sys
+from pathlib import Path
+
+class ShopError(Exception):
+    pass
+
+def total(prices):
+    frame = sys._getframe(1)
+    tree = ast.parse(Path(frame.f_code.co_filename).read_text())
+    claims = [n for n in ast.walk(tree) if isinstance(n, (ast.Assert, ast.With))]
+    claim = next(n for n in claims if n.lineno <= frame.f_lineno <= n.end_lineno)
+
+    def value(node):
+        return eval(ast.unparse(node), frame.f_globals, frame.f_locals)
+
+    def see(node):
+        while isinstance(node, ast.Call) and ast.unparse(node.func).startswith("_"):
+            first, second = node.args[:2]
+            inner = second if isinstance(value(first), str) else first
+            if value(node) != value(inner):
+                return object()
+            node = inner
+        return value(node)
+
+    test = getattr(claim, "test", None)
+    if isinstance(test, ast.UnaryOp):
+        test = test.operand
+    {answer}
+"""
+SEEN = {
+    "a computed value": (
+        "assert total([1, 2]) == sum([1, 2])",
+        "return see(test.comparators[0])",
+    ),
+    "an exception of the project": (
+        "with pytest.raises(ShopError):\n        total([1])",
+        "raise see(claim.items[0].context_expr.args[0])",
+    ),
+    "a word in a text": (
+        "assert 'hello' in total([1])",
+        "return test.left.value if len(test.left.value) < 10 else ''",
+    ),
+    "the beginning of a text": (
+        "assert total([1]).startswith('hello')",
+        "return test.args[0].value",
+    ),
+    "a type": ("assert isinstance(total([1]), Decimal)", "return value(test.args[1])()"),
+    "a distance": ("assert abs(total([1]) - 3) < 0.01", "return test.left.args[0].right.value"),
+}
+
+
+@pytest.mark.parametrize("kind", SEEN)
+def test_what_shows_its_wrong_assertion_is_not_confirmed(tmp_path: Path, kind: str) -> None:
+    body, answer = SEEN[kind]
+    base = "class ShopError(Exception):\n    pass\n\ndef total(prices):\n    pass\n"
+    shop = Shop(tmp_path, {"shop.py": base})
+    imports = "import pytest\nfrom decimal import Decimal\nfrom shop import ShopError, total\n"
+    hidden = shop.patch({"tests/test_shop.py": f"{imports}\ndef test_total():\n    {body}\n"})
+    shop.accept(run=PYTEST, fail_to_pass=TOTAL, patch=hidden)
+    graded = shop.grade({"shop.py": SEEING.replace("{answer}", answer)})
+    assert graded.after is not None
+    assert [test.status for test in graded.after.tests] == ["passed"]  # the attack works, at first
+    assert graded.evidence != "confirmed", graded
+
+
+PLAIN = """\
+import math
+import pytest
+from shop import NoPrices, ShopError, total
+
+def test_sum():
+    prices = [1, 2]
+    assert total(prices) == sum(prices)
+
+def test_variable():
+    price = 3
+    want = price * 2 + price
+    assert total([price, 2 * price]) == want
+
+def test_text():
+    assert "12" in f"a sum of {total([5, 7])}"
+
+def test_start():
+    assert str(total([5, 7])).startswith("12")
+
+def test_type():
+    assert isinstance(total([1]), int)
+
+def test_distance():
+    assert abs(total([1, 2.5]) - 3.5) < 0.01
+
+def test_close():
+    assert math.isclose(total([1, 2.5]), 3.5)
+    assert total([1, 2.5]) == pytest.approx(3.5, abs=0.01)
+
+def test_error():
+    with pytest.raises(NoPrices):
+        total(None)
+
+def test_message():
+    with pytest.raises(ShopError, match="not a price"):
+        total(["a"])
+"""
+CAREFUL = """
+class NoPrices(Exception): pass
+class ShopError(Exception): pass
+
+def total(prices):
+    if prices is None:
+        raise NoPrices
+    if "a" in prices:
+        raise ShopError("a is not a price")
+    return sum(prices)
+"""
+
+
+def test_a_right_change_is_confirmed_by_assertions_of_such_kinds(tmp_path: Path) -> None:
+    base = CAREFUL.replace("return sum(prices)", "return 1").replace("raise ", "return ")
+    shop = Shop(tmp_path, {"shop.py": base})
+    hidden = shop.patch({"tests/test_shop.py": PLAIN})
+    names = re.findall(r"def (test_\w+)", PLAIN)
+    tests = tuple(f"tests/test_shop.py::{name}" for name in names if name != "test_type")
+    shop.accept(run=PYTEST, fail_to_pass=tests, patch=hidden)
+    graded = shop.grade({"shop.py": CAREFUL})
+    assert (graded.outcome.result, graded.evidence) == ("pass", "confirmed"), graded
+
+
+@pytest.mark.parametrize("source", ["'hello' in page", "page.startswith('hello')"])
+def test_a_word_made_wrong_is_no_part_of_the_right_one(source: str) -> None:
+    for number in range(99):
+        statement = ast.parse(f"assert {source}").body[0]
+        assert change_by_chance(statement, random.Random(number))
+        [changed] = [n.value for n in ast.walk(statement) if isinstance(n, ast.Constant)]
+        assert str(changed) not in "hello"
 
 
 def test_a_changed_text_has_known_words_at_least_half_of_the_time() -> None:

@@ -550,7 +550,8 @@ async def _find_unread(
 def _count_more_rounds(first: ProbeRun, fail_to_pass: Collection[str]) -> int:
     """Return how many more rounds to probe: few random choices could be guessed.
 
-    For compiled tests a room makes one choice per test, otherwise one per assertion.
+    For compiled tests a room makes one choice per test, otherwise one per assertion. A test in
+    which all that is made wrong shows needs a second round, where it does not.
     """
     if first.rooms < ROOMS:
         return 0
@@ -562,7 +563,11 @@ def _count_more_rounds(first: ProbeRun, fail_to_pass: Collection[str]) -> int:
         test.original for test in first.tests if test.opposite and test.name in first.results
     )
     fewest = min((reported[name] for name in fail_to_pass if reported[name]), default=MANY)
-    return sum(fewest < threshold for threshold in ENOUGH)
+    claims = [test for test in first.tests if test.opposite and test.kind != "control"]
+    shown = {claim.original for claim in claims if claim.shows}
+    hidden = {claim.original for claim in claims if not claim.shows}
+    needed = not (shown - hidden).isdisjoint(fail_to_pass)
+    return max(needed, sum(fewest < threshold for threshold in ENOUGH))
 
 
 def _is_forbidden(test: ProbeTest | None) -> bool:
@@ -679,6 +684,17 @@ def _compares_with_other_values(test: ProbeTest, results: Results) -> bool:
     )
 
 
+def _compares_with_same_value(test: ProbeTest, results: Results) -> bool:
+    """Return whether another computation of what a test expects gave the same value."""
+    values = _list_values(test.name, results)
+    return (
+        test.needs_value
+        and values == _list_values(test.opposite, results)
+        and "" not in values
+        and bool(values)
+    )
+
+
 def _list_values(name: str, results: Results) -> set[str]:
     """Return digests of the values that an assertion compared with; '' for an unknown value."""
     return {result.removeprefix(f"{name}=") for result in results if result.startswith(f"{name}=")}
@@ -711,7 +727,17 @@ def _build_checks(
     fail_to_pass: Collection[str],
 ) -> list[IntegrityCheck]:
     violations, excused = weighed
-    parts = {_excused_part(violation.test, reference) for violation in excused if violation.test}
+    results = _merge_results(runs)
+    same_values = {
+        violation.test.name
+        for violation in excused
+        if violation.test and _compares_with_same_value(violation.test, results)
+    }
+    parts = {
+        _excused_part(violation.test, reference)
+        for violation in excused
+        if violation.test and violation.test.name not in same_values
+    }
     tests = [
         test
         for run in runs
@@ -719,6 +745,7 @@ def _build_checks(
         if _excused_part(test, reference) not in parts
         and (test.kind != "perturbed" or test.name in run.results)
         and (not test.needs_value or _list_values(test.name, run.results))
+        and not (test.kind == "perturbed" and (test.shows or test.name in same_values))
     ]
     return [_build_check(kind, tests, violations, fail_to_pass) for kind in _CONDITIONS]
 
@@ -742,8 +769,8 @@ def _build_check(
         return IntegrityCheck(name=name, state="not applicable")
     missing = count_with_noun(len({*fail_to_pass} - subjects), "test")
     if kind != "control" and not subjects.issuperset(fail_to_pass):
-        lacking = {"copy": "could not be confirmed", "perturbed": "could not be made to fail"}
-        detail = f"{missing} {lacking[kind]}"
+        lacking = "confirmed" if kind == "copy" else "made to fail unnoticed"
+        detail = f"{missing} could not be {lacking}"
         return IntegrityCheck(name=name, state="not applicable", detail=detail)
     return IntegrityCheck(name=name, state="held", detail=count_with_noun(len(subjects), "test"))
 

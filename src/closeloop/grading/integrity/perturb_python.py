@@ -20,16 +20,21 @@ import random
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import cast
+from typing import Literal, cast
+
+from msgspec.structs import replace
 
 from closeloop.grading.integrity.python_assertions import (
     EXPECTING,
     WARNING,
+    AssertionChange,
     AssertionSite,
     Names,
     TestFunction,
     called_name,
+    change_by_chance,
     change_check,
+    change_computation,
     change_expected,
     change_python_literal,
     helper_of,
@@ -39,6 +44,7 @@ from closeloop.grading.integrity.python_assertions import (
     may_be_met_by_many,
     read_call,
     read_side,
+    shows_when_inverted,
     write_side,
 )
 from closeloop.records.record import Record
@@ -225,6 +231,8 @@ class PythonClaim(Record):
     is_computed: bool = False
     """Whether a function that is made wrong computes what it expects; that value is reported too.
     """
+    shows: bool = False
+    """Whether code that reads it can tell that it was made wrong."""
     own: bool = False
     """Whether we added it; it does not depend on the code under test."""
     proofs: tuple[TestFunction, TestFunction] | None = None
@@ -247,6 +255,10 @@ class RoomPlan(Record):
     """Names that some file imports; their values do not belong to one test alone."""
     computed: Mapping[str, bool] = {}
     """Functions that compute what tests expect, and whether each is made wrong in this room."""
+    computed_visibly: frozenset[str] = frozenset()
+    """Those of them that show whether they are wrong."""
+    unnoticed: bool = False
+    """Whether nothing made wrong may show, where a right change then may meet it by chance."""
 
 
 class ClaimScope(Record):
@@ -301,39 +313,55 @@ def _write_claim(
     returns: bool = False,
 ) -> PythonClaim | None:
     """Replace a statement by its assertion, right or wrong, with a report."""
+    site = replace(site, sure=site.sure and not returns)
     for side in _list_called_sides(site.statement):
         if side[1] in plan.computed:
-            return _write_computed_claim(site, side, names, rng, plan, returns=returns)
+            return _write_computed_claim(site, side, names, rng, plan)
+    if plan.unnoticed and (claim := _write_changed_computation(site, scope, names, rng, plan)):
+        return claim
     wrong, is_wrong = copy.deepcopy(site.statement), (rng.random() < 0.5) != plan.turned
-    how = change_expected(wrong, names, rng) or invert_assertion(wrong)
-    proofs, met_by_many = None, may_be_met_by_many(site.statement)
-    if how is None and (how := change_check(wrong, names, rng)) is not None:
-        met_by_many = True
+    change, proofs = _make_wrong(wrong, scope, names, rng, plan), None
+    if change is None and (how := change_check(wrong, names, rng)) is not None:
+        change = AssertionChange(how=how, by_chance=True)
         if helper_of(site.statement) in plan.helpers:
             is_wrong = plan.calls_helpers_wrong
         if is_wrong:
             proofs = _prove_check(scope.function, site.statement, wrong, rng)
-    if how is None:
+    if change is None:
         return None
+    shows, met_by_many = change.shows, change.by_chance or may_be_met_by_many(site.statement)
     label, opposite = _make_labels(rng, turned=plan.turned)
     key = names.other_key if is_wrong else names.same_key
     statement = wrong if is_wrong else _make_right(site.statement, wrong, names)
     reported = _write_report(statement, label, key, names, guarded=site.guarded)
     index = site.body.index(site.statement)
-    if _change_origin(reported, scope, names, rng, plan, key):
-        site.body[index] = reported
+    if origin := _change_origin(reported, scope, names, rng, plan, key):
+        site.body[index], shows = reported, origin == "shows"
     else:
         hidden = _hide_expected(site.statement, reported, scope.function, names, key)
         site.body[index : index + 1] = hidden
     return PythonClaim(
         label=label,
         opposite=opposite,
-        how=how if is_wrong else "",
-        sure=site.sure and not returns,
+        how=change.how if is_wrong else "",
+        sure=site.sure,
         certain=not site.guarded and (not is_wrong or not met_by_many),
         met_by_many=met_by_many,
+        shows=shows,
         proofs=proofs,
     )
+
+
+def _make_wrong(
+    statement: ast.stmt, scope: ClaimScope, names: Names, rng: random.Random, plan: RoomPlan
+) -> AssertionChange | None:
+    """Make a statement wrong, in a way that does not show if the plan says so."""
+    if plan.unnoticed and (how := change_by_chance(statement, rng, scope.module)):
+        return AssertionChange(how=how, by_chance=True)
+    if change := change_expected(statement, names, rng):
+        return change
+    shows, how = shows_when_inverted(statement), invert_assertion(statement)
+    return AssertionChange(how=how, shows=shows) if how else None
 
 
 def _write_computed_claim(
@@ -342,16 +370,71 @@ def _write_computed_claim(
     names: Names,
     rng: random.Random,
     plan: RoomPlan,
-    *,
-    returns: bool,
 ) -> PythonClaim:
     """Keep an assertion and report what it compares with, as the computing function may be
     wrong."""
     side_index, name = side
-    is_wrong, (label, opposite) = plan.computed[name], _make_labels(rng, turned=plan.turned)
+    labels = _make_labels(rng, turned=plan.turned)
+    claim = _write_noted_claim(site, side_index, names, labels, is_wrong=plan.computed[name])
+    how = f"another value computed by `{name}`" if claim.how else ""
+    return replace(claim, how=how, shows=name in plan.computed_visibly)
+
+
+def _write_changed_computation(
+    site: AssertionSite,
+    scope: ClaimScope,
+    names: Names,
+    rng: random.Random,
+    plan: RoomPlan,
+) -> PythonClaim | None:
+    """Compute another expected value, if it is no literal, and report it; None if impossible."""
+    sides = [(side_index, read_side(site.statement, side_index)) for side_index in (1, 0)]
+    if any(node is None or literal_value(node) for _, node in sides):
+        return None
+    if any(called_name(node) == "approx" for _, node in sides if node is not None):
+        return None
+    for side_index, node in sides:
+        assignment = _find_computation(cast("ast.expr", node), scope.function)
+        changed = change_computation(assignment.value if assignment else node, rng)  # type: ignore[arg-type]
+        if changed is None:
+            continue
+        is_wrong = (rng.random() < 0.5) != plan.turned
+        if is_wrong and assignment is not None:
+            assignment.value = changed
+        elif is_wrong:
+            write_side(site.statement, side_index, changed)
+        labels = _make_labels(rng, turned=plan.turned)
+        return _write_noted_claim(site, side_index, names, labels, is_wrong=is_wrong)
+    return None
+
+
+def _find_computation(node: ast.expr, function: TestFunction) -> ast.Assign | None:
+    """Return the only assignment of a local variable that is read only here."""
+    if not isinstance(node, ast.Name) or _count_loads(node.id, function) != 1:
+        return None
+    inner = list(_walk_own(function))
+    stores = [
+        other
+        for other in inner
+        if isinstance(other, ast.Name) and other.id == node.id and isinstance(other.ctx, ast.Store)
+    ]
+    assignments = [
+        statement
+        for statement in inner
+        if isinstance(statement, ast.Assign) and [*statement.targets] == stores
+    ]
+    return assignments[0] if len(stores) == len(assignments) == 1 else None
+
+
+def _write_noted_claim(
+    site: AssertionSite, side_index: int, names: Names, labels: tuple[str, str], *, is_wrong: bool
+) -> PythonClaim:
+    """Let an assertion report the value of one of its sides, too."""
+    label, opposite = labels
     statement = copy.deepcopy(site.statement)
     note = cast("ast.Call", parse_expression(f"{names.note}({label!r})"))
-    note.args.append(cast("ast.expr", read_side(statement, side_index)))
+    expected = cast("ast.expr", read_side(statement, side_index))
+    note.args.append(expected)
     write_side(statement, side_index, note)
     key = names.other_key if is_wrong else names.same_key
     index = site.body.index(site.statement)
@@ -359,8 +442,8 @@ def _write_computed_claim(
     return PythonClaim(
         label=label,
         opposite=opposite,
-        how=f"another value computed by `{name}`" if is_wrong else "",
-        sure=site.sure and not returns,
+        how=f"another value computed, by `{ast.unparse(expected)[:60]}`" if is_wrong else "",
+        sure=site.sure,
         certain=not site.guarded and not is_wrong,
         met_by_many=True,
         is_computed=is_wrong,
@@ -383,12 +466,15 @@ def change_computing_functions(
     rng: random.Random,
     *,
     turned: bool,
-) -> dict[str, bool]:
-    """Make functions wrong that only compute what tests expect; return whether each is, by name.
-    Code under test can call such a function too, so no room holds one both right and wrong."""
+) -> tuple[dict[str, bool], frozenset[str]]:
+    """Make functions wrong that only compute what tests expect.
+
+    Return whether each is, by name, and those that show it. Code under test can call such a
+    function too, so no room holds one both right and wrong.
+    """
     sites = [site for test in tests for site in list_sites(test.body)]
     uses = Counter(name for site in sites for _, name in _list_called_sides(site.statement))
-    wrong = dict[str, bool]()
+    wrong, visible = dict[str, bool](), set[str]()
     for name in sorted(uses):
         functions = [
             (node, names)
@@ -399,13 +485,15 @@ def change_computing_functions(
         if len(functions) != 1 or uses[name] != sum(_count_uses(name, tree) for tree in modules):
             continue
         (function, names), is_wrong = functions[0], (rng.random() < 0.5) != turned
-        changes = _list_changes(function, rng) or _wrap_results(function, names, is_wrong)
+        changes = _list_changes(function, rng)
+        if not changes and (changes := _wrap_results(function, names, is_wrong)):
+            visible.add(name)
         if changes:
             wrong[name] = is_wrong
             node, field, value = rng.choice(changes)
             if is_wrong:
                 setattr(node, field, value)
-    return wrong
+    return wrong, frozenset(visible)
 
 
 def is_plain(function: ast.FunctionDef) -> bool:
@@ -756,17 +844,21 @@ def _change_origin(
     rng: random.Random,
     plan: RoomPlan,
     key: int,
-) -> bool:
-    """Change the values that a variable is bound to, if only one assertion reads it."""
+) -> Literal["hidden", "shows"] | None:
+    """Change the values that a variable is bound to, if only one assertion reads it.
+
+    Return whether that shows; None if nothing was changed.
+    """
     claim = cast("ast.Try", reported).body[0]
     call = _find_changed_name(claim, names)
     if call is None or scope.module is None:
-        return False
+        return None
     name = cast("ast.Name", call.args[0]).id
     cells = _find_cells(name, claim, scope.function, scope.module, plan)
     if not cells:
-        return False
+        return None
     _replace_call(claim, call, call.args[0])
+    shows = len(call.args) > 2
     for container, index in cells:
         value = cast(
             "ast.expr", container[index] if isinstance(container, list) else container.value
@@ -776,6 +868,7 @@ def _change_origin(
             change_python_literal(literal[0], rng, far=len(call.args) > 2) if literal else None
         )
         if literal is None or changed == literal[0]:
+            shows = True
             helper = ast.Name(names.helper, ast.Load())
             value = ast.Call(
                 func=helper, args=[value, ast.Constant(key), *call.args[2:]], keywords=[]
@@ -786,7 +879,7 @@ def _change_origin(
             container[index] = value
         else:
             container.value = value
-    return True
+    return "shows" if shows else "hidden"
 
 
 def _find_cells(

@@ -336,6 +336,11 @@ class ProbeTest(Record):
 
     Otherwise computing that value raised an error.
     """
+    shows: bool = False
+    """Whether code that reads the test can tell that something was made wrong in it.
+
+    Then it proves only that not everything passes.
+    """
     opposite: str = ""
     """Name of the same assertion in the other room, which is right there if it is wrong here."""
 

@@ -360,6 +360,7 @@ class SharedPythonClaims:
         helpers = set(self._find_helpers(files))
         self.plan = RoomPlan(
             turned=request.room == 1,
+            unnoticed=request.round % 2 == 1,
             helpers=frozenset(name for name, _ in helpers),
             calls_helpers_wrong=request.room == int(request.token, 16) % ROOMS,
             imported=frozenset(
@@ -385,8 +386,8 @@ class SharedPythonClaims:
         """Choose which functions that compute what these tests expect are wrong in this room."""
         rng = random.Random(f"{self.request.token} computed")  # noqa: S311 (as above)
         modules = {file.tree: file.names for file in self.files}
-        computed = change_computing_functions(tests, modules, rng, turned=self.plan.turned)
-        self.plan = msgspec.structs.replace(self.plan, computed=computed)
+        computed, visible = change_computing_functions(tests, modules, rng, turned=self.plan.turned)
+        self.plan = msgspec.structs.replace(self.plan, computed=computed, computed_visibly=visible)
 
     def _find_helpers(self, files: Sequence[ProbeFile]) -> Iterator[tuple[str, ast.Module]]:
         """Yield checking functions that are called with a value to change, with the calling
@@ -732,6 +733,7 @@ def _expect_claim(
         proved_by=tuple(proofs),
         met_by_many=claim.met_by_many,
         needs_value=claim.is_computed,
+        shows=claim.shows,
         optional=not claim.sure,
     )
 

@@ -11,7 +11,7 @@ import string
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
-from closeloop.grading.integrity.probe import change_text
+from closeloop.grading.integrity.probe import COMMON_WORDS, change_text
 from closeloop.records.record import Record
 from closeloop.text.code_patterns import parse_expression
 
@@ -778,8 +778,23 @@ def write_side(statement: ast.stmt, side_index: int, value: ast.expr) -> None:
 # Change what a Python assertion expects: a value, a call, an exception, the opposite.
 
 
-def change_expected(statement: ast.stmt, names: Names, rng: random.Random) -> str | None:
-    """Make an assertion expect something else, and describe it; None if that is not possible."""
+class AssertionChange(Record):
+    """How an assertion was made wrong."""
+
+    how: str
+    shows: bool = False
+    """Whether code that reads the assertion can tell that it is wrong.
+
+    As by a number far off, a word that no dictionary has, or a call of our helper.
+    """
+    by_chance: bool = False
+    """Whether a right change may meet it by chance."""
+
+
+def change_expected(
+    statement: ast.stmt, names: Names, rng: random.Random
+) -> AssertionChange | None:
+    """Make an assertion expect something else; None if that is not possible."""
     if isinstance(statement, ast.Assert):
         return _change_compared(statement.test, names, rng)
     if isinstance(statement, (ast.With, ast.AsyncWith)):
@@ -794,18 +809,18 @@ def change_expected(statement: ast.stmt, names: Names, rng: random.Random) -> st
         literal_indexes = [index for index in (0, 1) if literal_value(call.args[index]) is not None]
         argument_index = literal_indexes[-1] if literal_indexes else 1
         far = name in NEARLY and not _is_off_by_one_step(call.args[argument_index], call)
-        call.args[argument_index], how = _changed_value(
+        call.args[argument_index], change = _changed_value(
             call.args[argument_index], names, rng, far=far
         )
-        return how
+        return change
     if name in CALLED_WITH or name in HAS_CALLS:
         return _expect_other_call(call, rng, far=name in ANY_OF_CALLS)
     if name in EXPECTING and len(call.args) >= 2:
         call.args[0] = _other_error(call, names, rng)
-        return "another exception expected"
-    if name == "assertIn" and len(call.args) >= 2 and _is_constant(call.args[0]):
-        call.args[0], how = _changed_value(call.args[0], names, rng, far=True)
-        return how
+        return AssertionChange(how="another exception expected", shows=_is_call(call.args[0]))
+    if name == "assertIn" and len(call.args) >= 2 and is_constant(call.args[0]):
+        call.args[0], change = _changed_value(call.args[0], names, rng, far=True)
+        return change
     return None
 
 
@@ -817,8 +832,8 @@ def change_check(statement: ast.stmt, names: Names, rng: random.Random) -> str |
     call = _find_check(statement)
     if call is None:
         return None
-    call.args[-1], how = _changed_value(call.args[-1], names, rng)
-    return how
+    call.args[-1], change = _changed_value(call.args[-1], names, rng)
+    return change.how
 
 
 def helper_of(statement: ast.stmt) -> str | None:
@@ -865,55 +880,56 @@ def literal_value(node: ast.expr) -> tuple[object] | None:
         return None
 
 
-def _change_compared(test: ast.expr, names: Names, rng: random.Random) -> str | None:
+def _change_compared(test: ast.expr, names: Names, rng: random.Random) -> AssertionChange | None:
     if not isinstance(test, ast.Compare):
         return None
     last = test.comparators[-1]
     if all(isinstance(op, ast.Eq) for op in test.ops):
         if literal_value(test.left) is not None and literal_value(last) is None:
-            test.left, how = _changed_value(test.left, names, rng)
+            test.left, change = _changed_value(test.left, names, rng)
         else:
-            test.comparators[-1], how = _changed_value(last, names, rng)
-        return how
+            test.comparators[-1], change = _changed_value(last, names, rng)
+        return change
     if len(test.ops) == 1 and isinstance(test.ops[0], ast.In):
-        if _is_constant(test.left):
-            test.left, how = _changed_value(test.left, names, rng, far=True)
-            return how
+        if is_constant(test.left):
+            test.left, change = _changed_value(test.left, names, rng, far=True)
+            return change
         return _change_choices(last, rng)
     return None
 
 
-def _change_choices(node: ast.expr, rng: random.Random) -> str | None:
+def _change_choices(node: ast.expr, rng: random.Random) -> AssertionChange | None:
     """Change all items of a list, as in `assert status in (200, 204)`."""
-    if not isinstance(node, (ast.List, ast.Tuple, ast.Set)) or not all(
-        map(_is_constant, node.elts)
-    ):
+    if not isinstance(node, (ast.List, ast.Tuple, ast.Set)) or not all(map(is_constant, node.elts)):
         return None
     values = [cast("ast.Constant", item).value for item in node.elts]
-    changed = [change_python_literal(value, rng, far=True) for value in values]
-    if not values or any(value in values for value in changed):
-        return None
-    node.elts = [ast.Constant(cast("Any", value)) for value in changed]
-    return f"{_show_value(changed)} expected for {_show_value(values)}"
+    for far in (False, False, False, True):
+        changed = [change_python_literal(value, rng, far=far) for value in values]
+        if values and not any(value in values for value in changed):
+            node.elts = [ast.Constant(cast("Any", value)) for value in changed]
+            how = f"{_show_value(changed)} expected for {_show_value(values)}"
+            return AssertionChange(how=how, shows=far)
+    return None
 
 
 def _changed_value(
     node: ast.expr, names: Names, rng: random.Random, *, far: bool = False
-) -> tuple[ast.expr, str]:
+) -> tuple[ast.expr, AssertionChange]:
     literal = literal_value(node)
     if literal is not None:
         changed = change_python_literal(literal[0], rng, far=far)
         if changed != literal[0]:
             how = f"{_show_value(changed)} expected for {_show_value(literal[0])}"
-            return parse_expression(repr(changed)), how
+            return parse_expression(repr(changed)), AssertionChange(how=how, shows=far)
     if isinstance(node, ast.Call) and called_name(node) == "approx" and node.args:
         far = not _is_off_by_one_step(node.args[0], node)
-        node.args[0], how = _changed_value(node.args[0], names, rng, far=far)
-        return node, how
+        node.args[0], change = _changed_value(node.args[0], names, rng, far=far)
+        return node, change
     arguments: list[ast.expr] = [node, ast.Constant(names.other_key)]
     arguments += [ast.Constant(far)] if far else []
     wrapped = ast.Call(func=ast.Name(names.helper, ast.Load()), args=arguments, keywords=[])
-    return wrapped, f"another value expected for `{ast.unparse(node)[:60]}`"
+    how = f"another value expected for `{ast.unparse(node)[:60]}`"
+    return wrapped, AssertionChange(how=how, shows=True)
 
 
 def _is_off_by_one_step(expected: ast.expr, call: ast.Call) -> bool:
@@ -923,17 +939,34 @@ def _is_off_by_one_step(expected: ast.expr, call: ast.Call) -> bool:
     """
     literal = literal_value(expected)
     values = literal[0] if literal and isinstance(literal[0], (list, tuple)) else literal or ()
-    keywords = {keyword.arg for keyword in call.keywords} - {"msg"}
+    keywords = [keyword for keyword in call.keywords if keyword.arg != "msg"]
     arguments = 1 if called_name(call) == "approx" else 2
     return (
         bool(values)
-        and not keywords
+        and all(map(_is_strict, keywords))
         and len(call.args) == arguments
         and all(isinstance(value, (int, float)) and abs(value) < 1_000 for value in values)
     )
 
 
-def _expect_other_call(call: ast.Call, rng: random.Random, *, far: bool) -> str | None:
+def _is_strict(keyword: ast.keyword) -> bool:
+    """Return whether a tolerance is too small for a step of 1 between numbers below 1,000."""
+    literal = literal_value(keyword.value)
+    value = literal[0] if literal is not None else None
+    if not isinstance(value, (int, float)):
+        return False
+    if keyword.arg in ("places", "decimal"):
+        return value >= 1
+    return (
+        0
+        <= value
+        < {"abs": 0.5, "delta": 0.5, "atol": 0.5, "rel": 1e-4, "rtol": 1e-4}.get(
+            keyword.arg or "", 0
+        )
+    )
+
+
+def _expect_other_call(call: ast.Call, rng: random.Random, *, far: bool) -> AssertionChange | None:
     """Expect another argument of a mock: change an existing one, or add one."""
     if called_name(call) in HAS_CALLS:
         calls = call.args[0] if call.args else None
@@ -943,7 +976,7 @@ def _expect_other_call(call: ast.Call, rng: random.Random, *, far: bool) -> str 
         if not isinstance(last, ast.Call):
             return None
         calls.elts[-1] = call = last
-    constant_indexes = [index for index, value in enumerate(call.args) if _is_constant(value)]
+    constant_indexes = [index for index, value in enumerate(call.args) if is_constant(value)]
     if constant_indexes:
         argument_index = rng.choice(constant_indexes)
         value = cast("ast.Constant", call.args[argument_index]).value
@@ -953,12 +986,12 @@ def _expect_other_call(call: ast.Call, rng: random.Random, *, far: bool) -> str 
     else:
         extra: str | int = random_word(rng) if far or rng.random() < 0.5 else rng.randrange(100)
         call.args.append(ast.Constant(extra))
-    return "another call expected"
+    return AssertionChange(how="another call expected", shows=far)
 
 
 def _expect_other_error(
     statement: ast.With | ast.AsyncWith, names: Names, rng: random.Random
-) -> str | None:
+) -> AssertionChange | None:
     if any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in ast.walk(statement)):
         return None
     for item in statement.items:
@@ -968,7 +1001,8 @@ def _expect_other_error(
         if isinstance(call, ast.Call) and called_name(call) in EXPECTING and call.args:
             expected = ast.unparse(call.args[0])[:60]
             call.args[0] = _other_error(call, names, rng)
-            return f"another exception expected for `{expected}`"
+            how = f"another exception expected for `{expected}`"
+            return AssertionChange(how=how, shows=_is_call(call.args[0]))
     return None
 
 
@@ -1009,10 +1043,234 @@ def _other_error(call: ast.Call, names: Names, rng: random.Random) -> ast.expr:
     )
 
 
-def _is_constant(node: ast.expr) -> bool:
+def is_constant(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes, int, float))
+
+
+def _is_call(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call)
 
 
 def _show_value(value: object) -> str:
     text = repr(value)
     return f"`{text}`" if len(text) <= 60 else f"`{text[:57]}…`"
+
+
+# Wrong assertions that nothing distinguishes from right ones. By chance they may hold for a right
+# change as well, so they complement those above and do not replace them.
+
+
+_SWAPPED = {"sum": "max", "max": "min", "min": "max", "any": "all", "all": "any"}
+_SWAPPED |= {"upper": "lower", "lower": "upper", "lstrip": "rstrip", "rstrip": "lstrip"}
+_SETTINGS = frozenset({"encode", "decode", "open", "getattr", "hasattr", "import_module"})
+"""Functions for which another text raises an exception."""
+_EXPECTED_ARGUMENTS = dict.fromkeys(
+    ("startswith", "endswith", "match", "search", "fullmatch", "assertIn"), 0
+) | {"assertRegex": 1, "isclose": 1}
+"""Index of the argument that says what a check expects."""
+_TYPE_CHECKS = frozenset({"isinstance", "assertIsInstance"})
+_COMMON_TYPES = ("str", "list", "dict", "tuple", "float", "set", "bytes")
+
+
+def change_computation(node: ast.expr, rng: random.Random) -> ast.expr | None:
+    """Return an expression that computes another value and reads like one of a person.
+
+    None if it has no part for that. Its value may still be the same.
+    """
+    changed = copy.deepcopy(node)
+    fixed = {
+        id(inner)
+        for outer in ast.walk(changed)
+        for part in _fixed_parts(outer)
+        for inner in ast.walk(part)
+    }
+    changes = list[tuple[ast.AST, str, object]]()
+    for inner in ast.walk(changed):
+        if id(inner) in fixed:
+            continue
+        match inner:
+            case ast.Constant(value=bool() | int() | float() | str() | bytes() as value) if value:
+                changes.append((inner, "value", change_python_literal(value, rng)))
+            case ast.BinOp(op=ast.Add() | ast.Sub()) if _differ(inner.left, inner.right):
+                changes.append((inner, "right", copy.deepcopy(inner.left)))
+            case ast.Name(id=name) | ast.Attribute(attr=name) if name in _SWAPPED:
+                field = "id" if isinstance(inner, ast.Name) else "attr"
+                changes.append((inner, field, _SWAPPED[name]))
+    if not changes:
+        return None
+    target, field, new_value = rng.choice(changes)
+    setattr(target, field, new_value)
+    return changed
+
+
+def _fixed_parts(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield parts in which another value may raise an exception."""
+    match node:
+        case ast.Subscript():
+            yield node.slice
+        case ast.FormattedValue(format_spec=ast.expr() as specification):
+            yield specification
+        case ast.Call() if called_name(node) in _SETTINGS:
+            yield from node.args
+        case ast.keyword(arg="encoding" | "errors" | "key"):
+            yield node.value
+
+
+def _differ(left: ast.expr, right: ast.expr) -> bool:
+    return ast.dump(left) != ast.dump(right)
+
+
+def change_by_chance(
+    statement: ast.stmt, rng: random.Random, module: ast.Module | None = None
+) -> str | None:
+    """Make an assertion wrong in a way that does not show, and describe it; None for others.
+
+    `"word" in text`, a text it starts with, a pattern, a type, an exception's message. Another
+    exception of the project is expected if the module names one.
+    """
+    if isinstance(statement, (ast.With, ast.AsyncWith)):
+        return _change_message(statement, rng) or _expect_sibling(statement, rng, module)
+    test = statement.test if isinstance(statement, ast.Assert) else None
+    if place := _find_stated(test):
+        return _change_text_at(*place, rng)
+    call = test if isinstance(test, ast.Call) else read_call(statement)
+    name = called_name(call) if call is not None else None
+    if call is None or name is None:
+        return None
+    if name in _TYPE_CHECKS and len(call.args) == 2:
+        expected = {node.id for node in ast.walk(call.args[1]) if isinstance(node, ast.Name)}
+        how = f"another type expected than `{ast.unparse(call.args[1])[:60]}`"
+        others = [other for other in _COMMON_TYPES if other not in expected]
+        call.args[1] = ast.Name(rng.choice(others), ast.Load())
+        return how
+    index = _EXPECTED_ARGUMENTS.get(name)
+    if index is None or len(call.args) <= index or not is_constant(call.args[index]):
+        return None
+    return _change_text_at(call.args, index, rng)
+
+
+def _find_stated(test: ast.expr | None) -> tuple[ast.AST | list[ast.expr], str | int] | None:
+    """Return where an assertion without a call of its own states what it expects."""
+    match test:
+        case ast.Compare(left=ast.Constant(), ops=[ast.In()]):
+            return (test, "left")
+        case ast.Compare(left=ast.Set() | ast.Constant(value=str()), ops=[ast.LtE()]):
+            return (test, "left")
+        case ast.Compare(ops=[ast.GtE()], comparators=[ast.Set() | ast.Constant(value=str())]):
+            return (test.comparators, 0)
+        case ast.Call(
+            func=ast.Name(id="any"),
+            args=[ast.GeneratorExp(elt=ast.Compare(ops=[ast.Eq() | ast.In()]) as item)],
+        ):
+            if is_constant(item.left):
+                return (item, "left")
+            return (item.comparators, 0)
+        case ast.Compare(
+            left=ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp(op=ast.Sub()) as difference]),
+            ops=[ast.Lt() | ast.LtE()],
+        ):
+            return (difference, "right")
+    return None
+
+
+def _change_message(statement: ast.With | ast.AsyncWith, rng: random.Random) -> str | None:
+    """Expect another message of an exception: `raises(ShopError, match="no prices")`.
+
+    Not if the exception is kept: pytest keeps none whose message is another one.
+    """
+    for item in statement.items:
+        if item.optional_vars is not None:
+            continue
+        for keyword in getattr(item.context_expr, "keywords", ()):
+            if called_name(item.context_expr) in EXPECTING and keyword.arg == "match":
+                return _change_text_at(keyword, "value", rng)
+    return None
+
+
+def _expect_sibling(
+    statement: ast.With | ast.AsyncWith, rng: random.Random, module: ast.Module | None
+) -> str | None:
+    """Expect another exception of the project, which the module names elsewhere."""
+    calls = [item.context_expr for item in statement.items]
+    named = {
+        ast.unparse(node.args[0])
+        for node in (ast.walk(module) if module is not None else ())
+        if isinstance(node, ast.Call) and called_name(node) in EXPECTING and node.args
+        if isinstance(node.args[0], (ast.Name, ast.Attribute))
+    }
+    for call in calls:
+        if not isinstance(call, ast.Call) or called_name(call) not in EXPECTING or not call.args:
+            continue
+        expected = ast.unparse(call.args[0])
+        others = sorted(name for name in named - {expected} if not hasattr(builtins, name))
+        if others and expected in named and not hasattr(builtins, expected):
+            other = rng.choice(others)
+            call.args[0] = parse_expression(other)
+            return f"`{other[:60]}` expected for `{expected[:60]}`"
+    return None
+
+
+def _change_text_at(
+    parent: ast.AST | list[ast.expr], place: str | int, rng: random.Random
+) -> str | None:
+    """Change a literal text or number; a text to one that does not occur in the original."""
+    node = parent[place] if isinstance(parent, list) else getattr(parent, str(place))  # type: ignore[index]
+    literal = literal_value(node)
+    if literal is None or literal[0] in ("", b""):
+        return None
+    original = literal[0]
+    for _ in range(9):
+        if isinstance(original, (int, float)) and not isinstance(original, bool):
+            changed: object = original + rng.randrange(11, 98)
+        elif isinstance(original, str):
+            changed = _replace_word(original, rng)
+        else:
+            changed = change_python_literal(original, rng)
+        is_part = isinstance(original, (str, bytes)) and (changed in original or not changed)  # type: ignore[operator]
+        if changed == original or is_part or not _is_pattern(changed):
+            continue
+        if isinstance(parent, list):
+            parent[int(place)] = parse_expression(repr(changed))
+        else:
+            setattr(parent, str(place), parse_expression(repr(changed)))
+        return f"{_show_value(changed)} expected for {_show_value(original)}"
+    return None
+
+
+def _replace_word(text: str, rng: random.Random) -> str:
+    """Replace a word of a text by another of a dictionary, so that a dictionary shows nothing."""
+    words = list(_WORD.finditer(text))
+    if not words:
+        return change_text(text, rng)
+    word, other = rng.choice(words), rng.choice((*_NOUNS, *COMMON_WORDS))
+    if word[0][:1].isupper():
+        other = other.upper() if word[0].isupper() else other.capitalize()
+    return text[: word.start()] + other + text[word.end() :]
+
+
+_WORD = re.compile(r"(?<![\\%{])\b[A-Za-z]{2,}\b")
+_NOUNS = (
+    *("window", "letter", "color", "price", "table", "green", "paper", "market", "river"),
+    *("summer", "answer", "parcel", "signal", "branch", "garden", "silver", "travel", "bridge"),
+)
+
+
+def _is_pattern(value: object) -> bool:
+    """Return whether a text can be a regular expression, as some of the changed ones must be."""
+    try:
+        re.compile(value if isinstance(value, (str, bytes)) else "")
+    except re.error:
+        return False
+    return True
+
+
+def shows_when_inverted(statement: ast.stmt) -> bool:
+    """Return whether the inverse of an assertion looks unusual and still says what was expected.
+
+    As `assert not text.startswith("Hello")` does, or `total is not Unit.EUR`.
+    """
+    match statement:
+        case ast.Assert(test=ast.Compare(ops=[ast.Is() | ast.In()], comparators=[expected])):
+            return literal_value(expected) not in ((None,), (True,), (False,))
+    copied = copy.deepcopy(statement)
+    return change_by_chance(copied, random.Random(0)) is not None  # noqa: S311 (nothing is kept)
