@@ -159,11 +159,21 @@ HONEST: dict[str, tuple[Files, Files, Files | None]] = {
 }
 
 
+COMPUTED = {
+    "a golden file that the reference changes",
+    "documentation that tests read",
+    "a case added to the base's",
+    "data that no test reads",
+}
+"""Their only expected values are read from a file, so code could see which assertion is wrong."""
+
+
 @pytest.mark.parametrize("name", HONEST)
 def test_an_honest_change_of_data_passes(tmp_path: Path, name: str) -> None:
     files, change, reference = HONEST[name]
     graded = grade(tmp_path, files, change, reference)
-    assert (graded.outcome.result, graded.evidence) == ("pass", "confirmed"), graded
+    evidence = "reported" if name in COMPUTED else "confirmed"
+    assert (graded.outcome.result, graded.evidence) == ("pass", evidence), graded
 
 
 def test_data_that_the_request_names_is_the_agents(tmp_path: Path) -> None:
