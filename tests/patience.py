@@ -56,3 +56,22 @@ def has_ended(process: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return True
     return bool(flags & EXITING or pending >> (signal.SIGKILL - 1) & 1)
+
+
+def count_ticks(process: int) -> int | None:
+    """Its processor time in ticks of the kernel, if it waits for a processor or has one."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return int(fields[11]) + int(fields[12]) if fields[0] == "R" else None
+
+
+def is_never_scheduled(process: int, seconds: float = 5.0) -> bool:
+    """Whether it is ready to run, but the kernel gives it no processor.
+
+    Some virtual machines leave what lost its parent like this for minutes, whatever program it is.
+    """
+    before = count_ticks(process)
+    time.sleep(seconds)
+    return before is not None and count_ticks(process) == before

