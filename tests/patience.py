@@ -58,6 +58,20 @@ def has_ended(process: int) -> bool:
     return bool(flags & EXITING or pending >> (signal.SIGKILL - 1) & 1)
 
 
+def waits_for_ended_children(process: int) -> bool:
+    """Whether it only waits for children that have ended: it will end, too, and do nothing else.
+
+    What a killed process leaves in its namespace can take minutes to be removed; until then its
+    parent waits.
+    """
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state == "S" and bool(children) and all(has_ended(int(child)) for child in children)
+
+
 def count_ticks(process: int) -> int | None:
     """Its processor time in ticks of the kernel, if it waits for a processor or has one."""
     try:

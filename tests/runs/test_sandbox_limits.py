@@ -21,7 +21,14 @@ from closeloop.records.task import Limits
 from closeloop.sandbox import sandbox_ladder
 from closeloop.sandbox.program_execution import CommandOutput
 from closeloop.sandbox.workspaces import WorkspacePool
-from patience import PATIENCE, SCALES, has_ended, is_never_scheduled, until
+from patience import (
+    PATIENCE,
+    SCALES,
+    has_ended,
+    is_never_scheduled,
+    until,
+    waits_for_ended_children,
+)
 
 TIERS = {
     "bwrap": (sandbox_ladder.wrap_with_bwrap, True),
@@ -89,12 +96,15 @@ def describe_processes(text: str) -> list[str]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             arguments = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            if text in arguments and not has_ended(int(folder.name)):
+            process = int(folder.name)
+            if text in arguments and not (has_ended(process) or waits_for_ended_children(process)):
                 fields = (folder / "stat").read_text().rpartition(")")[2].split()
                 ticks = int(fields[11]) + int(fields[12])
                 waits_for = (folder / "wchan").read_text()
+                children = (folder / "task" / folder.name / "children").read_text().split()
                 found.append(
-                    f"{folder.name} {fields[0]} below {fields[1]} {waits_for} {ticks} ticks: "
+                    f"{folder.name} {fields[0]} below {fields[1]} above {children} {waits_for} "
+                    f"{ticks} ticks: "
                     f"{arguments[:80]}"
                 )
         except OSError:

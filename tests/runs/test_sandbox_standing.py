@@ -16,7 +16,7 @@ from git_trees import git
 from closeloop.records.protocols import ProcessResult
 from closeloop.records.settings import SandboxSettings
 from closeloop.records.task import Limits
-from closeloop.sandbox.program_execution import list_children
+from closeloop.sandbox.program_execution import FirstProcess, list_children
 from closeloop.sandbox.workspaces import Workspace, WorkspacePool, resolve_commit
 from patience import has_ended, until
 
@@ -48,11 +48,15 @@ def run_in_workspace(
     anyio.run(main)
 
 
-def sandbox_process(workspace: Workspace) -> int:
+def first_process(workspace: Workspace) -> FirstProcess:
     standing = workspace.cage.standing
     assert standing is not None
     assert standing.process is not None
-    return standing.process.pid
+    return standing.process
+
+
+def sandbox_process(workspace: Workspace) -> int:
+    return first_process(workspace).pid
 
 
 def count_descriptors() -> int:
@@ -329,10 +333,11 @@ def test_sandboxes_are_started_again_when_the_process_that_starts_them_was_kille
     cache: Path,
 ) -> None:
     async def work(workspace: Workspace) -> None:
-        first = sandbox_process(workspace)
+        first = first_process(workspace)
         (server,) = list_servers()
         os.kill(server, signal.SIGKILL)
-        assert until(lambda: has_ended(first))
+        # A killed sandbox accepts commands, which end with it, until the kernel has removed it.
+        assert until(lambda: first.has_ended)
         for _ in range(2):
             assert (await workspace.cage.run("echo on")).output == "on\n"
         assert list_servers() != [server]
