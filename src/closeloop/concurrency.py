@@ -19,55 +19,89 @@ async def run_limited(
     work: Callable[[Item], Awaitable[None]],
     *,
     jobs: int,
+) -> None:
+    """Run `work` on every item, at most `jobs` at a time; the first error stops the rest."""
+    await run_in_places(items, lambda item, place: work(item), jobs=jobs)
+
+
+async def run_in_places(
+    items: Iterable[Item],
+    work: Callable[[Item, WorkPlace], Awaitable[None]],
+    *,
+    jobs: int,
     lane: Callable[[Item], str] = lambda item: "",
     limits_by_lane: Mapping[str, int] = {},
     ready: Callable[[Item], anyio.Event | None] = lambda item: None,
 ) -> None:
-    """Run `work` on every item, at most `jobs` at a time; the first error stops the rest.
+    """Run `work` on every item, each in one of `jobs` places; the first error stops the rest.
 
-    A lane may have a lower limit: while it is full, items of other lanes go first. They also go
-    before an item that is not ready: one whose event is not set.
+    Work whose expensive part is done may give its place back, and finish beside the next item. A
+    lane may have fewer places: while it is full, items of other lanes go first. They also go before
+    an item that is not ready: one whose event is not set.
     """
-    queue = _LaneQueue(items, lane, lambda name: limits_by_lane.get(name, jobs), ready)
+    queue = _LaneQueue(items, jobs, lane, limits_by_lane, ready)
+    finishing = anyio.CapacityLimiter(jobs)
 
-    async def work_on_items() -> None:
-        while queue.has_items():
-            if (next_item := queue.take_next()) is None:
-                await queue.changed.wait()
-                continue
-            name, item = next_item
-            try:
-                await anyio.lowlevel.checkpoint()  # work on an item may not await anything
-                await work(item)
-            finally:
-                queue.give_room_back(name)
+    async def work_on(lane_name: str, item: Item) -> None:
+        async with WorkPlace(finishing, lambda: queue.free_place(lane_name)) as place:
+            await work(item, place)
 
     async def wait_until_ready(event: anyio.Event) -> None:
         await event.wait()
-        queue.wake_workers()
+        queue.wake()
 
     with unwrap_exception_group():
         async with anyio.create_task_group() as group:
             for event in queue.list_unset_events():
                 group.start_soon(wait_until_ready, event)
-            for _ in range(min(jobs, queue.count_items())):
-                group.start_soon(work_on_items)
+            while queue.has_items():
+                if (next_item := queue.take_next()) is None:
+                    await queue.changed.wait()
+                else:
+                    group.start_soon(work_on, *next_item)
+
+
+class WorkPlace:
+    """The place of one item among those that are worked on at a time."""
+
+    def __init__(self, finishing: anyio.CapacityLimiter, free_place: Callable[[], None]) -> None:
+        self._finishing = finishing
+        self._free_place = free_place
+        self._is_held = True
+
+    async def __aenter__(self) -> WorkPlace:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._is_held:
+            self._free_place()
+        else:
+            self._finishing.release_on_behalf_of(self)
+
+    async def give_back(self) -> None:
+        """Let the next item begin, once fewer than `jobs` items without a place are unfinished."""
+        if self._is_held:
+            await self._finishing.acquire_on_behalf_of(self)
+            self._is_held = False
+            self._free_place()
 
 
 class _LaneQueue(Generic[Item]):
-    """Items that wait for a worker, in lanes that each have a limit."""
+    """Items that wait for one of some places, in lanes that each have a limit."""
 
     def __init__(
         self,
         items: Iterable[Item],
+        places: int,
         lane: Callable[[Item], str],
-        lane_limit: Callable[[str], int],
+        limits_by_lane: Mapping[str, int],
         ready: Callable[[Item], anyio.Event | None],
     ) -> None:
+        self._free_places = places
         self._lanes: dict[str, dict[int, Item]] = {}
         for number, item in enumerate(items):
             self._lanes.setdefault(lane(item), {})[number] = item
-        self._free = {name: lane_limit(name) for name in self._lanes}
+        self._free = {name: limits_by_lane.get(name, places) for name in self._lanes}
         self._ready = ready
         self.changed = anyio.Event()
         """Set when another item may be taken, and then replaced by a new event."""
@@ -75,17 +109,14 @@ class _LaneQueue(Generic[Item]):
     def has_items(self) -> bool:
         return any(self._lanes.values())
 
-    def count_items(self) -> int:
-        return sum(map(len, self._lanes.values()))
-
     def list_unset_events(self) -> set[anyio.Event]:
         """Return the events that items wait for."""
         waiting = (item for items in self._lanes.values() for item in items.values())
         return {event for event in map(self._ready, waiting) if event and not event.is_set()}
 
     def take_next(self) -> tuple[str, Item] | None:
-        """Return the first ready item whose lane has room, and its lane."""
-        firsts = [
+        """Return the first ready item whose lane has room, and its lane; None if all is full."""
+        firsts = self._free_places and [
             (number, name)
             for name, items in self._lanes.items()
             if self._free[name] > 0 and (number := self._find_first_ready(items)) is not None
@@ -93,6 +124,7 @@ class _LaneQueue(Generic[Item]):
         if not firsts:
             return None
         number, name = min(firsts)
+        self._free_places -= 1
         self._free[name] -= 1
         return name, self._lanes[name].pop(number)
 
@@ -103,13 +135,14 @@ class _LaneQueue(Generic[Item]):
         event = self._ready(item)
         return event is None or event.is_set()
 
-    def give_room_back(self, name: str) -> None:
-        """Free a place in a lane after work on an item has ended."""
+    def free_place(self, name: str) -> None:
+        """Free a place, which an item of this lane had."""
+        self._free_places += 1
         self._free[name] += 1
-        self.wake_workers()
+        self.wake()
 
-    def wake_workers(self) -> None:
-        """Make idle workers look for an item again."""
+    def wake(self) -> None:
+        """Make whoever waits for an item look again."""
         self.changed.set()
         self.changed = anyio.Event()
 

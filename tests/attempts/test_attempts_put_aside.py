@@ -11,7 +11,12 @@ import anyio
 import pytest
 
 import small_project
-from closeloop.attempts.attempt_execution import AttemptExecutor, AttemptPacer, attempt_identity
+from closeloop.attempts.attempt_execution import (
+    AttemptExecutor,
+    AttemptPacer,
+    EndAgentWork,
+    attempt_identity,
+)
 from closeloop.attempts.attempt_saving import (
     ATTEMPTS_FOLDER,
     ResultsRefused,
@@ -27,6 +32,7 @@ from closeloop.attempts.experiment_run import (
 )
 from closeloop.attempts.run_resources import prepare_task
 from closeloop.cli.config import load_project
+from closeloop.concurrency import WorkPlace
 from closeloop.records.attempt import Attempt
 from closeloop.records.errors import Fault, MachineFailed
 from closeloop.records.experiment_plan import AttemptOrder, AttemptResult, RunProgress
@@ -161,7 +167,7 @@ def test_what_the_machine_failed_is_not_tried_again_after_a_fault(
     faults: list[Fault] = []
     made: list[str] = []
 
-    async def make(one: AttemptOrder) -> AttemptResult:
+    async def make(one: AttemptOrder, _: EndAgentWork) -> AttemptResult:
         made.append(one.key)
         if elsewhere:
             faults.append(MachineFailed("The database is away: bring it back."))
@@ -182,7 +188,8 @@ def test_what_the_machine_failed_is_not_tried_again_after_a_fault(
             )
             slot = next(iter(plan.list_slots()))
             proof = await prepare_task(slot.task, workshop.tools, workshop.store)
-            await run_slot(slot, proof, None, going)
+            place = WorkPlace(anyio.CapacityLimiter(1), lambda: None)
+            await run_slot(slot, proof, None, going, place)
 
     anyio.run(go)
     assert len(made) == (1 if elsewhere else 1 + settings.retries)

@@ -7,7 +7,7 @@ from collections import Counter
 import anyio
 import pytest
 
-from closeloop.concurrency import run_event_loop, run_limited
+from closeloop.concurrency import WorkPlace, run_event_loop, run_in_places, run_limited
 
 
 def run(items: list[str], *, jobs: int, room: dict[str, int]) -> tuple[list[str], Counter[str]]:
@@ -16,7 +16,7 @@ def run(items: list[str], *, jobs: int, room: dict[str, int]) -> tuple[list[str]
     now: Counter[str] = Counter()
     most: Counter[str] = Counter()
 
-    async def work(item: str) -> None:
+    async def work(item: str, place: WorkPlace) -> None:
         begun.append(item)
         for kind in (item[0], "all"):
             now[kind] += 1
@@ -26,7 +26,7 @@ def run(items: list[str], *, jobs: int, room: dict[str, int]) -> tuple[list[str]
             now[kind] -= 1
 
     async def go() -> None:
-        await run_limited(items, work, jobs=jobs, lane=lambda item: item[0], limits_by_lane=room)
+        await run_in_places(items, work, jobs=jobs, lane=lambda item: item[0], limits_by_lane=room)
 
     anyio.run(go)
     assert sorted(begun) == sorted(items)
@@ -58,12 +58,12 @@ def test_an_item_that_is_not_ready_is_overtaken_and_begins_when_it_is():
     async def go() -> None:
         slow = anyio.Event()
 
-        async def work(item: str) -> None:
+        async def work(item: str, place: WorkPlace) -> None:
             begun.append(item)
             if item == "b1":
                 slow.set()
 
-        await run_limited(
+        await run_in_places(
             ["a0", "a1", "b0", "b1", "b2"],
             work,
             jobs=1,
@@ -73,6 +73,50 @@ def test_an_item_that_is_not_ready_is_overtaken_and_begins_when_it_is():
 
     anyio.run(go)
     assert begun == ["b0", "b1", "a0", "a1", "b2"]
+
+
+def run_with_finishes(items: list[str], *, jobs: int, room: dict[str, int]) -> list[str]:
+    """What began and ended, in order."""
+    story: list[str] = []
+
+    async def work(item: str, place: WorkPlace) -> None:
+        story.append(item)
+        await anyio.wait_all_tasks_blocked()
+        await place.give_back()
+        await place.give_back()  # a second time changes nothing
+        await anyio.wait_all_tasks_blocked()
+        story.append(f"{item} ended")
+
+    async def go() -> None:
+        await run_in_places(items, work, jobs=jobs, lane=lambda item: item[0], limits_by_lane=room)
+
+    anyio.run(go)
+    assert sorted(story) == sorted([*items, *(f"{item} ended" for item in items)])
+    return story
+
+
+def test_the_next_item_begins_while_one_without_a_place_finishes():
+    assert run_with_finishes(["a0", "a1"], jobs=1, room={}) == ["a0", "a1", "a0 ended", "a1 ended"]
+    story = run_with_finishes(["a0", "a1", "b0"], jobs=2, room={"a": 1})
+    assert story.index("a1") < story.index("a0 ended")
+
+
+def test_no_more_items_finish_than_there_are_jobs():
+    now = most = 0
+
+    async def work(item: int, place: WorkPlace) -> None:
+        nonlocal now, most
+        await place.give_back()
+        now += 1
+        most = max(most, now)
+        await anyio.wait_all_tasks_blocked()
+        now -= 1
+
+    async def go() -> None:
+        await run_in_places(range(12), work, jobs=3)
+
+    anyio.run(go)
+    assert most == 3
 
 
 def test_the_first_error_stops_the_rest_and_comes_out_plainly():

@@ -63,8 +63,21 @@ class AgentRun(Record):
     """What its commands ran in; None if it never began."""
 
 
-async def make_attempt(order: AttemptOrder, tools: RunResources) -> AttemptResult:
-    """Make one attempt, from a fresh workspace to its grade, without storing it."""
+EndAgentWork = Callable[[float | None], Awaitable[None]]
+"""Called with the cost of an agent's work when only its grade is missing."""
+
+
+async def keep_place(cost: float | None) -> None:
+    """Let nothing else begin before the attempt is graded."""
+
+
+async def make_attempt(
+    order: AttemptOrder, tools: RunResources, end_agent_work: EndAgentWork = keep_place
+) -> AttemptResult:
+    """Make one attempt, from a fresh workspace to its grade, without storing it.
+
+    Where the machine failed the agent, `end_agent_work` is not called: it may work again.
+    """
     slot = order.slot
     if slot.task.digest not in tools.bases:
         tools.bases[slot.task.digest] = await prepare_task_base(slot.task, tools.workspaces)
@@ -81,6 +94,8 @@ async def make_attempt(order: AttemptOrder, tools: RunResources) -> AttemptResul
         summary=work.summary,
         sandbox=agent_run.sandbox or sandbox_description(tools.workspaces),
     )
+    if work.exit != "machine":
+        await end_agent_work(work.usage.cost)
     submission = grading.GradedSubmission(
         attempt=attempt, change=agent_run.change, trace=work.trace, proof=order.proof
     )
@@ -329,7 +344,7 @@ DEFAULT_JOBS = 16
 class AttemptExecutor(Record):
     """Makes attempts, several at once."""
 
-    make: Callable[[AttemptOrder], Awaitable[AttemptResult]]
+    make: Callable[[AttemptOrder, EndAgentWork], Awaitable[AttemptResult]]
     places: int
     """Number of attempts at once by default."""
 
@@ -343,11 +358,15 @@ async def open_executor(
         from closeloop.attempts.ray_cluster import open_cluster
 
         async with open_cluster(plan, tools) as cluster:
-            yield AttemptExecutor(make=cluster.run_attempt, places=cluster.places)
+
+            async def make_there(order: AttemptOrder, _: EndAgentWork) -> AttemptResult:
+                return await cluster.run_attempt(order)
+
+            yield AttemptExecutor(make=make_there, places=cluster.places)
         return
 
-    async def make_here(order: AttemptOrder) -> AttemptResult:
-        return await make_attempt(order, tools)
+    async def make_here(order: AttemptOrder, end_agent_work: EndAgentWork) -> AttemptResult:
+        return await make_attempt(order, tools, end_agent_work)
 
     yield AttemptExecutor(make=make_here, places=default_job_count())
 
@@ -376,10 +395,19 @@ class AttemptPacer:
         self._looked = -PAUSE_CHECK_SECONDS
         self._paused = False
         self._broken: dict[str, str] = {}
+        self._unsaved_costs: dict[str, float] = {}
 
     def mark_broken(self, variant: str, reason: str) -> None:
         """Block a variant that cannot succeed until the user fixes something."""
         self._broken[variant] = f"they would fail like another one: {reason.rstrip('.')}"
+
+    def add_unsaved_cost(self, key: str, cost: float | None) -> None:
+        """Count the cost of an attempt that is being graded, until it is saved."""
+        self._unsaved_costs[key] = cost or 0.0
+
+    def remove_unsaved_cost(self, key: str) -> None:
+        """Leave the cost of an attempt to the store."""
+        self._unsaved_costs.pop(key, None)
 
     def block_reason(self, variant: str) -> str | None:
         """Return why no attempt of a variant may start now; None if one may."""
@@ -395,6 +423,7 @@ class AttemptPacer:
             )
         if experiment.budget is not None:
             spent = self._course.total_cost(experiment) or 0.0
+            spent += sum(self._unsaved_costs.values())
             if spent >= experiment.budget:
                 return (
                     f"${spent:.2f} of the budget of ${experiment.budget:.2f} are "

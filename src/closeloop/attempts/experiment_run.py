@@ -40,7 +40,12 @@ from closeloop.attempts.run_resources import (
     require_prices,
     sandbox_description,
 )
-from closeloop.concurrency import run_limited, unwrap_exception_group
+from closeloop.concurrency import (
+    WorkPlace,
+    run_in_places,
+    run_limited,
+    unwrap_exception_group,
+)
 from closeloop.grading import grading, task_proof
 from closeloop.grading.variants import ResolvedVariant
 from closeloop.records.attempt import AttemptRow, Proof
@@ -251,16 +256,16 @@ async def fill_slots(preparations: TaskPreparations, run: RunState) -> None:
     """Fill every slot once its task is prepared."""
     resolved_variants = run.context.tools.crews.items()
 
-    async def run_one_slot(slot: ScheduledAttempt) -> None:
+    async def run_one_slot(slot: ScheduledAttempt, place: WorkPlace) -> None:
         proof = preparations.proofs.get(slot.task.id)
         if run.faults or proof is None:
             return
         try:
-            await run_slot(slot, proof, run.last_attempts.get(slot.place), run)
+            await run_slot(slot, proof, run.last_attempts.get(slot.place), run, place)
         except Fault as fault:
             run.faults.append(fault)
 
-    await run_limited(
+    await run_in_places(
         [
             slot
             for slot in run.plan.shuffle_slots()
@@ -279,9 +284,16 @@ async def fill_slots(preparations: TaskPreparations, run: RunState) -> None:
 
 
 async def run_slot(
-    slot: ScheduledAttempt, proof: Proof, last_row: AttemptRow | None, run: RunState
+    slot: ScheduledAttempt,
+    proof: Proof,
+    last_row: AttemptRow | None,
+    run: RunState,
+    place: WorkPlace,
 ) -> None:
-    """Fill one slot, given its last try; retried only after machine faults."""
+    """Fill one slot, given its last try; retried only after machine faults.
+
+    The next agent begins while the work of this one is graded.
+    """
     context, report_progress = run.context, run.tell
     if last_row is not None and not is_attempt_due(last_row, run.mode):
         if wants_grading(last_row, slot.task, run.mode):
@@ -303,12 +315,18 @@ async def run_slot(
             )
             return
         report_progress(slot.progress_event("started"))
-        result = await run.executor.make(claimed_order)
+
+        async def end_agent_work(cost: float | None, key: str = order.key) -> None:
+            run.pace.add_unsaved_cost(key, cost)
+            await place.give_back()
+
+        result = await run.executor.make(claimed_order, end_agent_work)
         unsaved_folder = context.tools.root / ATTEMPTS_FOLDER
         # None when this process slept so long that another one took over and was first.
         last_row = await save_attempt_result(
             result, slot.task, context.store, order.key, unsaved_folder
         )
+        run.pace.remove_unsaved_cost(order.key)
         if result.mend is not None:
             run.pace.mark_broken(slot.variant.digest, result.mend)
         if last_row is None or last_row.exit != "machine" or result.mend is not None or run.faults:

@@ -28,6 +28,7 @@ from msgspec.structs import replace
 from closeloop.attempts.attempt_execution import (
     LEASE_SECONDS,
     AttemptExecutor,
+    keep_place,
     maintain_leases,
     open_executor,
 )
@@ -370,7 +371,7 @@ async def run_agent_once(
         order = AttemptOrder(
             slot=slot, retry=retry, parent=None, proof=proof, beneath=base_patch, draft=draft
         )
-        result = await executor.make(order)
+        result = await executor.make(order, keep_place)
         if result.mend is not None:
             raise BadInput(result.mend)
         if result.attempt.exit != "machine":
