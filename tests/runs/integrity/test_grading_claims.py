@@ -17,7 +17,7 @@ from python_honest import HONEST
 
 from closeloop.grading import grading
 from closeloop.grading.integrity.confirm import ProbeRun, ProbeTests, confirm_tests
-from closeloop.grading.integrity.probe import ProbeTest
+from closeloop.grading.integrity.probe import ProbeTest, Results
 from closeloop.grading.runner_reports import Status
 from closeloop.records.attempt import Grade
 from closeloop.records.attempt import IntegrityCheck as Check
@@ -209,3 +209,39 @@ def test_a_wrong_assertion_that_holds_ends_the_probing(
     checks = anyio.run(confirm_tests, probe, "patch", "reference", ["test_total"])
     assert {check.name: check.state for check in checks}["perturbed"] == state
     assert rooms == probed.split()
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "state"),
+    [
+        ("a", ("b", "b"), "violated"),
+        ("a", ("a", "a"), "not applicable"),
+        ("a", ("b", "c"), "not applicable"),
+        (None, ("b", "b"), "not applicable"),
+    ],
+    ids=["read", "met by chance", "random", "unknown"],
+)
+def test_an_answer_that_follows_what_each_room_expects_was_read_there(
+    right: str | None, wrong: tuple[str, str], state: str
+) -> None:
+    """`"hello" in page` holds in a room and `"world" in page` in the other: not of one page."""
+    answers = iter(wrong)
+
+    async def probe(patch: str | None, token: str, room: int) -> ProbeRun:
+        name, other = f"{room}#one", f"{1 - room}#one"
+        test = ProbeTest(
+            name=name,
+            kind="perturbed" if room else "copy",
+            expect="fail" if room else "pass",
+            original="test_total",
+            opposite=other,
+            certain=not room,
+            met_by_many=True,
+        )
+        answer = next(answers) if room and patch else right
+        held: Status = "passed" if patch else "failed"
+        results: Results = {name: held} | ({f"{name}={answer}": "passed"} if answer else {})
+        return ProbeRun(tests=(test,), results=results, exit_code=1, rooms=2)
+
+    checks = anyio.run(confirm_tests, probe, "patch", None, ["test_total"])
+    assert {check.name: check.state for check in checks}["perturbed"] == state

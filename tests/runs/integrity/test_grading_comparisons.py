@@ -13,7 +13,11 @@ from grading_shop import Shop
 from python_attacks import FIXED, SHOP
 
 from closeloop.grading.integrity.probe import COMMON_WORDS, change_literal
-from closeloop.grading.integrity.python_assertions import change_by_chance, change_python_literal
+from closeloop.grading.integrity.python_assertions import (
+    change_by_chance,
+    change_python_literal,
+    is_met_by_most,
+)
 from warm_pytest import PYTHON
 
 pytestmark = pytest.mark.usefixtures("warm_python")
@@ -144,6 +148,9 @@ from pathlib import Path
 class ShopError(Exception):
     pass
 
+class PriceError(Exception):
+    pass
+
 def total(prices):
     frame = sys._getframe(1)
     tree = ast.parse(Path(frame.f_code.co_filename).read_text())
@@ -186,21 +193,48 @@ SEEN = {
     ),
     "a type": ("assert isinstance(total([1]), Decimal)", "return value(test.args[1])()"),
     "a distance": ("assert abs(total([1]) - 3) < 0.01", "return test.left.args[0].right.value"),
+    "a bound": ("assert total([1, 2]) > 2", "return test.comparators[0].value + 1"),
+    "a bound below": ("assert not total([1]) >= 2", "return test.comparators[0].value - 1"),
+    "another value": ("assert total([1]) != None", "return object()"),
+    "no item": ("assert 3 not in total([1])", "return []"),
+    "something": ("assert total([1]) is not None", "return object()"),
+    "one of many": (
+        "assert any(item == 3 for item in total([1]))",
+        "return [test.args[0].elt.comparators[0].value]",
+    ),
+    "a subset": ("assert {1, 2} <= total([1])", "return value(test.left)"),
+    "one exception of two": (
+        "with pytest.raises(ShopError):\n        total([1])\n"
+        "    with pytest.raises(PriceError):\n        total([2])",
+        "raise value(claim.items[0].context_expr.args[0])",
+    ),
+    "a message": (
+        "with pytest.raises(ShopError, match='no price'):\n        total([1])",
+        "raise ShopError(claim.items[0].context_expr.keywords[0].value.value)",
+    ),
 }
+NEVER_CONFIRMED = (
+    "an exception of the project",
+    *("a bound", "a bound below", "another value", "no item", "something"),
+)
+"""Nothing else could be expected of these without showing it, or nearly everything meets them."""
 
 
 @pytest.mark.parametrize("kind", SEEN)
 def test_what_shows_its_wrong_assertion_is_not_confirmed(tmp_path: Path, kind: str) -> None:
     body, answer = SEEN[kind]
-    base = "class ShopError(Exception):\n    pass\n\ndef total(prices):\n    pass\n"
-    shop = Shop(tmp_path, {"shop.py": base})
-    imports = "import pytest\nfrom decimal import Decimal\nfrom shop import ShopError, total\n"
+    errors = "class ShopError(Exception):\n    pass\n\nclass PriceError(Exception):\n    pass\n"
+    shop = Shop(tmp_path, {"shop.py": f"{errors}\ndef total(prices):\n    pass\n"})
+    imports = "import pytest\nfrom decimal import Decimal\nfrom shop import *\n"
     hidden = shop.patch({"tests/test_shop.py": f"{imports}\ndef test_total():\n    {body}\n"})
     shop.accept(run=PYTEST, fail_to_pass=TOTAL, patch=hidden)
     graded = shop.grade({"shop.py": SEEING.replace("{answer}", answer)})
     assert graded.after is not None
     assert [test.status for test in graded.after.tests] == ["passed"]  # the attack works, at first
-    assert graded.evidence != "confirmed", graded
+    if kind in NEVER_CONFIRMED:
+        assert graded.evidence != "confirmed", graded
+    else:
+        assert graded.outcome.result == "fail", graded
 
 
 PLAIN = """\
@@ -240,6 +274,11 @@ def test_error():
 def test_message():
     with pytest.raises(ShopError, match="not a price"):
         total(["a"])
+
+def test_bound():
+    assert total([1, 2]) > 2
+    assert total([1, 2]) != 4
+    assert total([1, 2]) == 3
 """
 CAREFUL = """
 class NoPrices(Exception): pass
@@ -263,6 +302,43 @@ def test_a_right_change_is_confirmed_by_assertions_of_such_kinds(tmp_path: Path)
     shop.accept(run=PYTEST, fail_to_pass=tests, patch=hidden)
     graded = shop.grade({"shop.py": CAREFUL})
     assert (graded.outcome.result, graded.evidence) == ("pass", "confirmed"), graded
+
+
+MET_BY_MOST = (
+    "assert x > 2",
+    "assert 1 < x <= 3",
+    "assert x != 2",
+    "assert not x == 2",
+    "assert not x < 2",
+    "assert 2 not in x",
+    "assert x is not None",
+    "self.assertTrue(x >= 2)",
+    "self.assertFalse(x == 2)",
+    "self.assertGreater(x, 2)",
+    "self.assertIsNotNone(x)",
+    "self.assertNotIn(2, x)",
+    "mock.assert_not_called()",
+)
+MET_BY_FEW = (
+    "assert x == 2",
+    "assert not x",
+    "assert not x != 2",
+    "assert not (1 < x < 3)",
+    "assert x is None",
+    "assert x in (1, 2)",
+    "self.assertEqual(x, 2)",
+    "self.assertFalse(x)",
+    "mock.assert_called()",
+)
+
+
+def test_an_assertion_that_nearly_every_value_meets_is_told_from_others() -> None:
+    met = {source for source in MET_BY_MOST + MET_BY_FEW if is_met_by_most(parse(source))}
+    assert met == {*MET_BY_MOST}
+
+
+def parse(source: str) -> ast.stmt:
+    return ast.parse(source).body[0]
 
 
 @pytest.mark.parametrize("source", ["'hello' in page", "page.startswith('hello')"])

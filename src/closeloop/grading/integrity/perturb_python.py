@@ -37,6 +37,7 @@ from closeloop.grading.integrity.python_assertions import (
     change_computation,
     change_expected,
     change_python_literal,
+    find_answer,
     helper_of,
     invert_assertion,
     list_sites,
@@ -321,6 +322,7 @@ def _write_claim(
         return claim
     wrong, is_wrong = copy.deepcopy(site.statement), (rng.random() < 0.5) != plan.turned
     change, proofs = _make_wrong(wrong, scope, names, rng, plan), None
+    is_answer_noted = change is not None and change.by_chance
     if change is None and (how := change_check(wrong, names, rng)) is not None:
         change = AssertionChange(how=how, by_chance=True)
         if helper_of(site.statement) in plan.helpers:
@@ -335,6 +337,8 @@ def _write_claim(
     statement = wrong if is_wrong else _make_right(site.statement, wrong, names)
     reported = _write_report(statement, label, key, names, guarded=site.guarded)
     index = site.body.index(site.statement)
+    if is_answer_noted:
+        _note_answer(reported, label, names)
     if origin := _change_origin(reported, scope, names, rng, plan, key):
         site.body[index], shows = reported, origin == "shows"
     else:
@@ -605,7 +609,7 @@ def _make_right(original: ast.stmt, wrong: ast.stmt, names: Names) -> ast.stmt:
 
 def _write_report(
     statement: ast.stmt, label: str, key: int, names: Names, *, guarded: bool
-) -> ast.stmt:
+) -> ast.Try:
     """Wrap a statement so that it reports whether it held and the test continues.
 
     If code around it may see a failure, it fails whenever the original would have.
@@ -623,6 +627,35 @@ def _write_report(
     try_statement = cast("ast.Try", parse_python(text).body[0])
     try_statement.body = [statement]
     return try_statement
+
+
+def _note_answer(reported: ast.Try, label: str, names: Names) -> None:
+    """Let an assertion report the value under test, too: a right answer is the same in both rooms.
+
+    An answer that differs between the rooms, and meets what is expected in each, was read there.
+    """
+    [statement] = reported.body
+    if isinstance(statement, (ast.With, ast.AsyncWith)):
+        for item in statement.items:
+            call = item.context_expr
+            if called_name(call) not in EXPECTING - WARNING:
+                continue
+            item.optional_vars = item.optional_vars or ast.Name(f"{names.kept}c", ast.Store())
+            with_message = any(keyword.arg == "match" for keyword in getattr(call, "keywords", ()))
+            if isinstance(item.optional_vars, ast.Name):
+                call_text = f"{names.note_error}({label!r}, {item.optional_vars.id}, {with_message})"
+                reported.body += parse_python(call_text).body
+        return
+    test = statement.test if isinstance(statement, ast.Assert) else read_call(statement)
+    if place := find_answer(test):
+        parent, field = place
+        note = cast("ast.Call", parse_expression(f"{names.note_answer}({label!r})"))
+        if isinstance(parent, list):
+            note.args.append(parent[int(field)])
+            parent[int(field)] = note
+        else:
+            note.args.append(getattr(parent, str(field)))
+            setattr(parent, str(field), note)
 
 
 def _expects_error(statement: ast.stmt) -> bool:

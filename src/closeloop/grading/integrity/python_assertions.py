@@ -78,6 +78,20 @@ def {note}(label, value):
         pass
     {report}(label + "=" + digest, True)
     return value
+def {note_answer}(label, value):
+    digest = type(value).__qualname__
+    try:
+        if type(__import__("ast").literal_eval(repr(value))) is type(value):
+            text = repr(value).replace(__name__.rpartition(".")[2], "")
+            digest = __import__("hashlib").sha256(text.encode()).hexdigest()[:16]
+    except Exception:
+        pass
+    {report}(label + "=" + digest, True)
+    return value
+def {note_error}(label, context, with_message):
+    error = getattr(context, "value", None) or getattr(context, "exception", None)
+    kind = type(error).__qualname__
+    {note_answer}(label, (kind, str(error)) if with_message else kind)
 def {fill}(context, error):
     if hasattr(context, "fill_unfilled"):
         context.fill_unfilled((type(error), error, error.__traceback__))
@@ -105,6 +119,11 @@ class Names(Record):
     """Function that reports, and returns whether the original assertion would have failed."""
     note: str
     """Function that reports the value that a test computes to compare with, as a digest."""
+    note_answer: str
+    """Function that reports the value under test, as a digest, or as its type if that is no
+    literal."""
+    note_error: str
+    """Function that reports the type of the error that was raised, and its message."""
     fill: str
     """Function that gives the context of `raises(…) as caught` the error that was raised."""
     report: str
@@ -128,7 +147,7 @@ class Names(Record):
 
 FUNCTIONS = (
     *("is_same", "helper", "keep", "restore", "kept", "other_error", "settle", "note", "fill"),
-    *("report", "watch"),
+    *("note_answer", "note_error", "report", "watch"),
 )
 
 
@@ -1173,6 +1192,27 @@ def _find_stated(test: ast.expr | None) -> tuple[ast.AST | list[ast.expr], str |
     return None
 
 
+def find_answer(test: ast.expr | None) -> tuple[ast.AST | list[ast.expr], str | int] | None:
+    """Return where an assertion that `change_by_chance` changes has the value under test."""
+    match test:
+        case ast.Compare(left=ast.Call(args=[ast.BinOp(op=ast.Sub()) as difference])):
+            return (difference, "left")
+        case ast.Compare(ops=[ast.In() | ast.LtE()]):
+            return (test.comparators, 0)
+        case ast.Compare(ops=[ast.GtE()]):
+            return (test, "left")
+        case ast.Call(func=ast.Name(id="any"), args=[ast.GeneratorExp(generators=[first])]):
+            return (first, "iter")
+        case ast.Call(func=called, args=[_, *rest]):
+            name = called_name(test)
+            if name in _TYPE_CHECKS or name in ("isclose", "assertRegex"):
+                return (test.args, 0)
+            if rest:
+                return (test.args, 1)
+            return (called, "value") if isinstance(called, ast.Attribute) else None
+    return None
+
+
 def _change_message(statement: ast.With | ast.AsyncWith, rng: random.Random) -> str | None:
     """Expect another message of an exception: `raises(ShopError, match="no prices")`.
 
@@ -1264,11 +1304,47 @@ def _is_pattern(value: object) -> bool:
     return True
 
 
-def shows_when_inverted(statement: ast.stmt) -> bool:
-    """Return whether the inverse of an assertion looks unusual and still says what was expected.
+_MET_BY_MOST = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.NotEq, ast.NotIn, ast.IsNot)
+"""Comparisons that hold for nearly every value, or for nearly every one on one side of a bound."""
+_CALLS_MET_BY_MOST = re.compile(
+    r"assert(?:Greater|Less)(?:Equal)?|assertNot(?:Equals?|In|IsInstance|AlmostEqual|Regex)"
+    r"|assertIsNot(?:None)?|assert_array_less|assert_not_(?:equal|called)"
+)
 
-    As `assert not text.startswith("Hello")` does, or `total is not Unit.EUR`.
+
+def is_met_by_most(statement: ast.stmt) -> bool:
+    """Return whether an assertion holds for nearly every value: a bound, or any value but one.
+
+    One answer may meet such an assertion and fail its inverse, whatever is right: a very large
+    number, or an object that is equal to nothing.
     """
+    call = read_call(statement)
+    if call is not None:
+        name = called_name(call) or ""
+        if name in ("assertTrue", "assertFalse") and call.args:
+            value = call.args[0]
+            tested = value if name == "assertTrue" else ast.UnaryOp(op=ast.Not(), operand=value)
+            return is_met_by_most(ast.Assert(test=tested, msg=None))
+        return _CALLS_MET_BY_MOST.fullmatch(name) is not None
+    test = statement.test if isinstance(statement, ast.Assert) else None
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = test.operand
+        return (
+            isinstance(inner, ast.Compare)
+            and len(inner.ops) == 1
+            and isinstance(inner.ops[0], tuple(OPPOSITE[op] for op in _MET_BY_MOST))
+        )
+    return isinstance(test, ast.Compare) and isinstance(test.ops[-1], _MET_BY_MOST)
+
+
+def shows_when_inverted(statement: ast.stmt) -> bool:
+    """Return whether code can fail the inverse of an assertion and meet the assertion itself.
+
+    It looks unusual and still says what was expected, as `assert not text.startswith("Hello")` does
+    or `total is not Unit.EUR`; or nearly every value meets the assertion.
+    """
+    if is_met_by_most(statement):
+        return True
     match statement:
         case ast.Assert(test=ast.Compare(ops=[ast.Is() | ast.In()], comparators=[expected])):
             return literal_value(expected) not in ((None,), (True,), (False,))
