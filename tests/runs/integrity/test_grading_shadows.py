@@ -9,6 +9,7 @@ import pytest
 from grading_shop import Shop
 
 from closeloop.grading.integrity.restore import (
+    ADDED_TEST,
     BaseTree,
     Steering,
     read_steering,
@@ -188,6 +189,22 @@ RUN_THROUGH: dict[str, tuple[str, dict[str, str], str]] = {
         {"Makefile": "include $(wildcard mk/*.mk)\ntest:\n\t$(CHECK)\n"},
         "mk/zz.mk",
     ),
+    "nextest": ("cargo nextest run", {}, ".config/nextest.toml"),
+    "tests that ctest lists": ("ctest --test-dir build", {}, "build/CTestTestfile.cmake"),
+    "mise": ("mise run test", {}, ".mise.toml"),
+    "mage": ("mage test", {}, "magefile.go"),
+    "phpunit": ("vendor/bin/phpunit", {}, "phpunit.xml"),
+    "rspec": ("bundle exec rspec", {}, ".rspec"),
+    "settings of a linter": ("ruff check . && mypy .", {}, "mypy.ini"),
+    "settings of another linter": ("npx eslint .", {}, ".eslintignore"),
+    "tests of a name that pytest is given": (
+        "pytest",
+        {
+            "pytest.ini": "[pytest]\npython_files =\n    check_*.py\n    verify_*.py\n",
+            "shop/verify_total.py": "def test_total():\n    assert True\n",
+        },
+        "",
+    ),
     "a program in a folder of PATH": ("sh run.sh", {"run.sh": "PATH=$PWD/x:$PATH"}, "x/pytest"),
     "a module that Python imports at its start": (
         "PYTHONPATH=src pytest",
@@ -223,6 +240,7 @@ OWN: dict[str, tuple[str, str]] = {
     "a module of a folder": ("cd web && pytest", "web/shop.py"),
     "vite without vitest": ("npm run build", "vite.config.ts"),
     "a tool of the product": ("make test", "bin/shop"),
+    "settings of a linter that does not run": ("pytest", "ruff.toml"),
 }
 
 
@@ -230,6 +248,20 @@ OWN: dict[str, tuple[str, str]] = {
 def test_what_a_product_owns_stays_the_agents(tmp_path: Path, what: str) -> None:
     command, path = OWN[what]
     assert why_restored(steer(tmp_path, command, {path: ""}), path) is None
+
+
+@pytest.mark.parametrize("declared", ["*.py", "check_*.py"])
+def test_only_files_that_pytest_collects_by_a_name_of_tests_are_set_aside(
+    tmp_path: Path, declared: str
+) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        f"[tool.pytest.ini_options]\npython_files = [\n  '{declared}',\n]\n"
+    )
+    task = Task(id="a", prompt="Mend it.", acceptance=Acceptance(run="pytest"))
+    steering = read_steering(task, BaseTree(root=str(tmp_path)))
+    assert why_restored(steering, "store.py") is None
+    assert why_restored(steering, "test_shop.py") == ADDED_TEST
+    assert (why_restored(steering, "check_shop.py") == ADDED_TEST) == (declared != "*.py")
 
 
 def test_a_makefile_that_the_request_names_may_be_changed(tmp_path: Path) -> None:

@@ -80,6 +80,17 @@ BY_PROGRAM = {
     "pdm": ("pdm.toml",),
     "uv": ("uv.toml",),
     "pixi": ("pixi.toml",),
+    "mise": ("mise.toml", ".mise.toml"),
+    "mage": ("magefile.go",),
+    "phpunit": ("phpunit.xml", "phpunit.xml.dist"),
+    "rspec": (".rspec",),
+    "ruff": ("ruff.toml", ".ruff.toml"),
+    "mypy": ("mypy.ini", ".mypy.ini"),
+    "flake8": (".flake8",),
+    "pylint": ("pylintrc", ".pylintrc"),
+    "pyright": ("pyrightconfig.json",),
+    "eslint": (".eslintrc", ".eslintignore"),
+    "golangci-lint": (".golangci.yml", ".golangci.yaml", ".golangci.toml"),
 }
 """Files that each program reads by default."""
 NODE_SCRIPTS = frozenset({"npm", "pnpm", "yarn", "bun"})
@@ -313,7 +324,8 @@ STEERING = (
     *("**/vitest.setup.*", "**/vitest.workspace.*", "**/.mocharc.*", "**/mocha.opts"),
     *("**/.npmrc", "**/.yarnrc", "**/.yarnrc.yml", "**/.pnpmfile.cjs", "**/.babelrc*"),
     *("**/babel.config.*", "**/go.work", "**/.cargo/config", "**/.cargo/config.toml"),
-    *("**/rust-toolchain", "**/rust-toolchain.toml"),
+    *("**/rust-toolchain", "**/rust-toolchain.toml", "**/.config/nextest.toml"),
+    *("**/CTestTestfile.cmake", "**/CTestCustom.cmake", "**/CTestConfig.cmake"),
 )
 """Files that decide how tests are found and run."""
 MANIFESTS = ("**/pyproject.toml", "**/setup.cfg", "**/package.json", "**/Cargo.toml", "**/go.mod")
@@ -383,6 +395,8 @@ class Steering(Record):
     owned: frozenset[str]
     """Paths that the acceptance names and only the agent can create."""
     test_folders: frozenset[str]
+    collected: frozenset[str]
+    """Globs of the file names that the base's configuration of pytest declares as tests."""
     called: Mapping[str, str]
     """Files that the acceptance calls, each with its caller."""
     mentioned: frozenset[str]
@@ -425,6 +439,7 @@ def read_steering(task: Task, base: BaseTree | None, before: TestRun | None = No
         subject=frozenset(),
         owned=frozenset(_list_owned_paths(task, commands, base, hidden)),
         test_folders=frozenset(filter(None, map(find_test_folder, test_globs))),
+        collected=frozenset(_list_collected_names(base)),
         called=run_through(commands, base) if base else {},
         mentioned=frozenset(_split_words((*commands, *_read_configuration(base)))),
         prompt=task.prompt,
@@ -507,6 +522,8 @@ def is_test_path(steering: Steering, path: str) -> bool:
     folder = find_test_folder(path)
     if folder is not None and folder in steering.test_folders:
         return True
+    if matches_globs(path, steering.collected):
+        return not _holds_no_tests(steering, path)
     return matches_globs(path, TEST_FILES) and not _holds_no_tests(steering, path)
 
 
@@ -630,6 +647,24 @@ def _read_configuration(base: BaseTree | None) -> Iterator[str]:
     for name in CONFIGURATION:
         text = (base.read(name) if base else None) or ""
         yield from re.findall(r"^pythonpath\s*=\s*(\[[^\]]*\]|.*)", text, re.MULTILINE)
+
+
+def _list_collected_names(base: BaseTree | None) -> Iterator[str]:
+    """Yield the globs of `python_files` in the base's test configuration.
+
+    Not those of all files: they declare code of the product with tests inside.
+    """
+    for name in CONFIGURATION:
+        text = (base.read(name) if base else None) or ""
+        for declared in _COLLECTED.findall(text):
+            for glob in re.findall(r"[\w.*?-]+", declared):
+                if glob.endswith(".py") and re.search(r"[a-z]", glob[:-3], re.IGNORECASE):
+                    yield f"**/{glob}"
+
+
+_COLLECTED = compile_lazily(
+    r"^python_files[ \t]*=[ \t]*(\[[^\]]*\]|[^\n]*(?:\n[ \t]+[^\n]+)*)", re.MULTILINE
+)
 
 
 def find_test_folder(path: str) -> str | None:
