@@ -13,6 +13,7 @@ from scripted_work import BOOK, START, add_attempt, add_task, add_variant, fill
 
 from closeloop.metrics.attempt_measuring import MeasuredAttempt
 from closeloop.metrics.attempt_table import load_attempt_table
+from closeloop.metrics.metric_definitions import describe_passes
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.variant_comparison import compare_by_name, scored_share
 from closeloop.metrics.variant_comparison import compare_with_baseline as gate
@@ -72,6 +73,39 @@ def test_under_nine_scored_attempts_of_ten_there_is_no_verdict(
     report = compare_by_name(store, BOOK, ["a", "b"])
     assert report.sides[0].coverage == scored / 10
     assert (report.refusal is not None, report.pairs == ()) == (refused, refused)
+
+
+def test_passes_are_counted_by_how_they_are_known(store: Store) -> None:
+    """a: 1 confirmed, 1 reported, 1 fails. b: 1 confirmed, 1 weak, 1 graded by an older version."""
+    evidence = {"a": ("confirmed", "reported", None), "b": ("weak", None, "confirmed")}
+    for name, known in evidence.items():
+        variant = add_variant(store, name)
+        for number, kind in enumerate(known):
+            task, passed = add_task(store, f"t{number}"), name == "b" or number < 2
+            add_attempt(store, task, variant, passed, evidence=kind)
+    a, b = {"confirmed": 1, "reported": 1}, {"confirmed": 1, "weak": 1, "unknown evidence": 1}
+
+    work = load_attempt_table(store, BOOK)
+    figures = compute_metrics(work, ("variant",), ("pass rate",)).figures
+    assert {figure.group["variant"]: figure.more for figure in figures} == {"a": a, "b": b}
+
+    report = compare_by_name(store, BOOK, ["a", "b"])
+    assert [side.passes for side in report.sides] == [a, b]
+    assert report.notes == (
+        "1 of 2 passes of 'a' is not confirmed: 1 confirmed, 1 reported.",
+        "2 of 3 passes of 'b' are not confirmed: 1 confirmed, 1 weak, 1 unknown evidence.",
+    )
+
+    rows = store.list_attempts()
+    measured = [
+        MeasuredAttempt(
+            row=row, measurement=Measurement(rules="r", findings=(), score=ProcessScore())
+        )
+        for row in rows
+    ]
+    both = {"confirmed": 2, "reported": 1, "weak": 1, "unknown evidence": 1}
+    assert gate(None, (), measured, "x", frozenset()).passes == both
+    assert describe_passes(b) == "1 confirmed, 1 weak, 1 unknown evidence"
 
 
 def test_several_variants_are_held_against_the_first_with_holm_and_wider_bounds(

@@ -414,7 +414,12 @@ def attempts_table(
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.console import OUTCOME_MARKS, failure_reason, open_console
+    from closeloop.cli.console import (
+        OUTCOME_MARKS,
+        failure_reason,
+        open_console,
+        unconfirmed_pass_note,
+    )
     from closeloop.text.wording import format_dollars
 
     output = open_console()
@@ -453,7 +458,10 @@ def attempts_table(
             "–" if row.turns is None else str(row.turns),
             "–" if row.seconds is None else f"{row.seconds:.1f}",
             "incomplete" if is_incomplete_recording(row.origin, row.cause) else row.exit,
-            Text("by review" if by_review else failure_reason(row), style="dim"),
+            Text(
+                "by review" if by_review else failure_reason(row) or unconfirmed_pass_note(row),
+                style="dim",
+            ),
             *([render_snippet(facts.snippets.get(row.id))] if facts.snippets else []),
         )
     return table

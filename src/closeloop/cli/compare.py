@@ -234,6 +234,7 @@ def render_gate_report(report: GateReport) -> Iterator[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
+    from closeloop.metrics.metric_definitions import describe_passes
     from closeloop.records.estimate import UNCLEAR_WORD
 
     table = Table(box=None)
@@ -262,6 +263,8 @@ def render_gate_report(report: GateReport) -> Iterator[RenderableType]:
     yield Text(
         f"findings that count: {rules_text} (`closeloop measure --rules` explains why)", style="dim"
     )
+    if report.passes:
+        yield Text(f"passes: {describe_passes(report.passes)}", style="dim")
     for line in report.left_out:
         yield Text(f"not compared: {make_visible(line)}", style="yellow")
     for line in report.reasons:
@@ -408,7 +411,7 @@ def compared_sides_table(report: CompareReport) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.metrics.metric_definitions import PRIMARY_METRIC
+    from closeloop.metrics.metric_definitions import PRIMARY_METRIC, describe_passes
 
     primary = next((pair.primary for pair in report.pairs), PRIMARY_METRIC)
     scored_name = "scored" if primary == PRIMARY_METRIC else f"{primary} known"
@@ -417,10 +420,15 @@ def compared_sides_table(report: CompareReport) -> Table:
     table.add_column("", no_wrap=True)
     for name in (*(("tasks",) if has_tasks else ()), "attempts", make_visible(scored_name)):
         table.add_column(name, justify="right")
+    has_passes = primary == PRIMARY_METRIC and any(side.passes for side in report.sides)
+    if has_passes:
+        table.add_column("passes", justify="right")
     for side in report.sides:
         scored = "–" if side.coverage is None else format_percent(side.coverage)
         counts = (side.tasks, side.attempts) if has_tasks else (side.attempts,)
-        table.add_row(Text(make_visible(side.name)), *(f"{count:,}" for count in counts), scored)
+        cells = (*(f"{count:,}" for count in counts), scored)
+        passes = (describe_passes(side.passes) or "–",) if has_passes else ()
+        table.add_row(Text(make_visible(side.name)), *cells, *passes)
     return table
 
 

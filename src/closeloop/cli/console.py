@@ -42,6 +42,7 @@ __all__ = [
     "print_warning",
     "record_to_map",
     "show_progress",
+    "unconfirmed_pass_note",
 ]
 
 JsonFlag = Annotated[bool, Parameter(help="Print one JSON document instead.")]
@@ -65,6 +66,13 @@ def failure_reason(row: AttemptRow) -> str:
     if row.is_for_review and row.exit == "crashed":
         reason += f"; the agent crashed: {row.cause or 'unknown reason'}"
     return make_visible(reason)
+
+
+def unconfirmed_pass_note(row: AttemptRow) -> str:
+    """Return how the pass of an attempt is known, if it is not confirmed; else an empty text."""
+    if row.outcome != "pass" or row.evidence == "confirmed":
+        return ""
+    return f"not confirmed: {row.evidence or 'unknown evidence'}"
 
 
 def open_console(*, stderr: bool = False) -> Console:

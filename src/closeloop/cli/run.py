@@ -360,6 +360,8 @@ def render_outcome_cell(rows: Sequence[AttemptRow], would_merge: Mapping[str, fl
 
 def run_variants_table(results: ExperimentResults) -> Table:
     """Build a table of each variant's totals. Counts, not rates: few tasks prove little."""
+    from closeloop.metrics.metric_definitions import count_passes, describe_passes
+
     table = Table(title="Totals by variant", title_justify="left", title_style="bold", box=None)
     table.add_column("")
     for variant in results.variants:
@@ -372,6 +374,7 @@ def run_variants_table(results: ExperimentResults) -> Table:
     ambiguous_tasks = {task.digest for task in results.tasks if task.ambiguous}
     for name, measure in (
         ("passed / scored", format_pass_count),
+        ("passes", lambda rows: describe_passes(count_passes(rows)) or "–"),
         ("not scored", lambda rows: _format_count(rows, lambda row: row.is_unscored)),
         (
             "asked about unclear requests",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
+from closeloop.records.attempt import AttemptRow, PassEvidence
 from closeloop.records.change import RiskLevel
 from closeloop.records.estimate import (
     BetterDirection,
@@ -35,6 +37,30 @@ def pass_values(columns: Columns) -> Array:
     """Return 1 for pass and 0 for fail; else NaN."""
     values: Array = columns["outcome"].each({"pass": 1.0, "fail": 0.0}.get)
     return values
+
+
+UNKNOWN_EVIDENCE = "unknown evidence"
+PASS_KINDS = (*get_args(PassEvidence), UNKNOWN_EVIDENCE)
+"""How passes are known: the evidence of a grade, unknown if an older version graded it."""
+
+
+def is_pass_by(kind: str, columns: Columns) -> Array:
+    """Return a mask of the passes that are known by one kind of evidence."""
+    evidence = columns["evidence"]
+    is_kind = ~evidence.known() if kind == UNKNOWN_EVIDENCE else evidence.are((kind,))
+    mask: Array = columns["outcome"].are(("pass",)) & is_kind
+    return mask
+
+
+def count_passes(rows: Iterable[AttemptRow]) -> dict[str, int]:
+    """Count the passes among some attempts by how they are known; no kinds without a pass."""
+    counts = Counter(row.evidence or UNKNOWN_EVIDENCE for row in rows if row.outcome == "pass")
+    return {kind: counts[kind] for kind in PASS_KINDS if counts[kind]}
+
+
+def describe_passes(passes: Mapping[str, int]) -> str:
+    """Describe how passes are known: `14 confirmed, 1 weak`; `` without any."""
+    return ", ".join(f"{count:,} {kind}" for kind, count in passes.items() if count)
 
 
 def correctness_values(columns: Columns) -> Array:
@@ -602,6 +628,7 @@ EXPECTED_VALUES: dict[str, Values] = {
 }
 """Which attempts should have a value, if not decided by the metric's source alone."""
 COUNTED_BESIDE: dict[str, dict[str, Values]] = {
+    PRIMARY_METRIC: {kind: partial(is_pass_by, kind) for kind in PASS_KINDS},
     "task completion rate": {"tests-only": is_tests_only},
     "cost in all": {"unknown": count_unknown_costs},
     "repeated mistakes": {"unconfirmed": partial(column_values, "repeated_unconfirmed")},

@@ -7,6 +7,7 @@ difference and no cause.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from math import inf, nan
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,13 @@ from closeloop.metrics.attempt_groups import (
 )
 from closeloop.metrics.attempt_measuring import MeasuredAttempt
 from closeloop.metrics.attempt_table import AttemptTable, MeasuringProgress, load_attempt_table
-from closeloop.metrics.metric_definitions import PRIMARY_METRIC
+from closeloop.metrics.metric_definitions import (
+    PASS_KINDS,
+    PRIMARY_METRIC,
+    count_passes,
+    describe_passes,
+    is_pass_by,
+)
 from closeloop.metrics.metric_figures import REPEAT_KINDS, number_tasks
 from closeloop.metrics.score_columns import (
     ScoreCatalogue,
@@ -301,6 +308,7 @@ def compare_with_baseline(
             *_list_unscored(sides[1], demands),
         ),
         rules=tuple(sorted(gating)),
+        passes=count_passes(attempt.row for attempt in current),
     )
     reasons = tuple(list_gate_reasons(report))
     return replace(report, passed=not reasons, reasons=reasons)
@@ -557,6 +565,7 @@ def compare_variants(
     notes = (*work.notes, *(choice.note for choice in choices if choice.note))
     if primary.name != PRIMARY_METRIC:
         notes += tuple(_coverage_notes(compared_sides, primary))
+    notes += tuple(_evidence_notes(compared_sides, primary))
     if len({(choice.since, choice.until) for choice in choices}) > 1:
         notes += ("Observational: other things may have changed between the periods.",)
     return CompareReport(
@@ -611,6 +620,7 @@ def _compare_groups(
         *work.notes,
         *(choice.note for choice in choices if choice.note),
         *_coverage_notes(sides, primary),
+        *_evidence_notes(sides, primary),
     )
     return CompareReport(
         sides=tuple(side.side for side in sides),
@@ -662,6 +672,17 @@ def _coverage_notes(sides: Sequence[ComparedSide], primary: Metric) -> Iterator[
             )
 
 
+def _evidence_notes(sides: Sequence[ComparedSide], primary: Metric) -> Iterator[str]:
+    """Yield how many passes of each side are not confirmed, if any."""
+    for side in (compared.side for compared in sides if primary.name == PRIMARY_METRIC):
+        passes = sum(side.passes.values())
+        if others := passes - side.passes.get("confirmed", 0):
+            yield (
+                f"{others:,} of {count_with_noun(passes, 'pass', 'passes')} of {side.name!r} "
+                f"{'is' if others == 1 else 'are'} not confirmed: {describe_passes(side.passes)}."
+            )
+
+
 def _build_side(
     work: AttemptTable, mask: Array, choice: AttemptSelection, values: Array
 ) -> VariantSide:
@@ -677,6 +698,11 @@ def _build_side(
         attempts=count,
         scored=int(scored.sum()),
         coverage=float(scored.mean()) if count else None,
+        passes={
+            kind: passes
+            for kind in PASS_KINDS
+            if (passes := int((mask & columns.compute(partial(is_pass_by, kind))).sum()))
+        },
     )
 
 

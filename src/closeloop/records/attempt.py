@@ -155,6 +155,9 @@ class Outcome(Record):
     """For fail: the violated conditions, most important first."""
 
 
+PassEvidence = Literal["confirmed", "reported", "weak"]
+
+
 class IntegrityCheck(Record):
     """One condition that a result must meet to be trusted."""
 
@@ -190,7 +193,7 @@ class Grade(Record):
     """Other tests that the agent added or changed; they are not counted."""
     integrity: tuple[IntegrityCheck, ...] = ()
     """The conditions that a pass must meet, and whether it does."""
-    evidence: Literal["confirmed", "reported", "weak"] | None = None
+    evidence: PassEvidence | None = None
     """How a pass is known: tests confirmed in a second process, reported once, or exit codes only.
     """
     files_precision: float | None = None
@@ -292,6 +295,8 @@ class AttemptRow(Record):
     asked: bool | None = None
     fixed: bool | None = None
     """Whether the failure that the task starts from is fixed."""
+    evidence: PassEvidence | None = None
+    """How a pass is known; None if it did not pass, or if an older version graded it."""
 
     @property
     def is_unscored(self) -> bool:

@@ -246,8 +246,9 @@ class MetricValue(Record):
     """
     method: str | None = None
     more: dict[str, float] = {}
-    """For a distribution `p90` and `worst`; also side counts: `unconfirmed`, `tests-only`, and for
-    a failure mode its sources."""
+    """For a distribution `p90` and `worst`; also side counts: of the pass rate the passes that are
+    `confirmed`, `reported`, `weak` or of `unknown evidence`; `unconfirmed`, `tests-only`, and for a
+    failure mode its sources."""
 
 
 class ScopeLimit(Record):
@@ -290,6 +291,8 @@ class VariantSide(Record):
     """Number of attempts that were made for a task."""
     scored: int
     coverage: float | None
+    passes: dict[str, int] = {}
+    """Number of passes that are `confirmed`, `reported`, `weak` or of `unknown evidence`."""
 
 
 class TaskPair(Record):

@@ -676,6 +676,9 @@ class GateReport(Record):
     """Tasks and variants that only one side has, and why they are not compared."""
     rules: tuple[str, ...] = ()
     """The gating rules, whose findings count in `without findings`."""
+    passes: dict[str, int] = {}
+    """Passes of the experiment that are `confirmed`, `reported`, `weak` or of `unknown evidence`.
+    """
 
 
 class GateRun(Record):

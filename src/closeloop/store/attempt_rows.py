@@ -84,6 +84,7 @@ def grade_columns(grade: Grade) -> dict[str, Any]:
         "out_of_scope": len(grade.out_of_scope),
         "asked": grade.asked,
         "fixed": is_failure_fixed(grade),
+        "evidence": grade.evidence,
     }
 
 

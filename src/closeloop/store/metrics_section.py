@@ -54,7 +54,7 @@ ATTEMPT_FIELDS = (
 )  # fmt: skip
 GRADE_FIELDS = (
     "grading", "version", "outcome", "broken", "asked", "fixed", "files_precision",
-    "files_recall", "similarity",
+    "files_recall", "similarity", "evidence",
 )  # fmt: skip
 SESSION_FIELDS = ("agent", "model", "repo", "branch")
 MEASUREMENT_FIELDS = (

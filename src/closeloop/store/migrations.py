@@ -103,7 +103,9 @@ COLUMN_SEGMENTS = Migration(
     },
 )
 
-MIGRATIONS = (_read_baseline(), COLUMN_SEGMENTS)
+GRADE_EVIDENCE = Migration(statements=("ALTER TABLE grades ADD COLUMN evidence {text}",))
+
+MIGRATIONS = (_read_baseline(), COLUMN_SEGMENTS, GRADE_EVIDENCE)
 
 
 def newest_schema() -> int:

@@ -179,6 +179,7 @@ grades = Table(
     Column("similarity", Float),
     Column("before", Text),
     Column("body", LargeBinary, nullable=False),
+    Column("evidence", Text),
 )
 
 jobs = Table(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -14,6 +15,7 @@ from closeloop.attempts.run_resources import (
 from closeloop.metrics.attempt_groups import AttemptSelection
 from closeloop.metrics.attempt_measuring import find_experiment, list_experiment_attempts
 from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
+from closeloop.metrics.metric_definitions import count_passes
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.score_columns import (
     attach_scores,
@@ -75,6 +77,8 @@ class Ends(Record):
     passed: int
     failed: int
     unscored: int
+    passes: dict[str, int] = {}
+    """Passes that are `confirmed`, `reported`, `weak` or of `unknown evidence`."""
 
 
 class VariantEnds(Ends):
@@ -312,9 +316,10 @@ def _experiment_scores(
     )
 
 
-def _count_ends(rows: Sequence[AttemptRow]) -> dict[str, int]:
+def _count_ends(rows: Sequence[AttemptRow]) -> dict[str, Any]:
     passed, failed = (sum(row.outcome == outcome for row in rows) for outcome in ("pass", "fail"))
-    return {"passed": passed, "failed": failed, "unscored": len(rows) - passed - failed}
+    unscored = len(rows) - passed - failed
+    return {"passed": passed, "failed": failed, "unscored": unscored, "passes": count_passes(rows)}
 
 
 def _held_out_results(
