@@ -127,6 +127,7 @@ def attempt(store: Store, name: str, place: tuple[str, str, int], said: str, *, 
                     reasons=() if good else (f"a test fails {said}",),
                 ),
                 fail_to_pass=(int(good), 1),
+                evidence=("weak" if task == TASKS[0] else "confirmed") if good else None,
             ),
         )
     )

@@ -251,6 +251,18 @@ def test_a_comparison_shows_the_attempts_behind_its_dots(client: TestClient) -> 
     assert "2 of 2" in text
 
 
+@pytest.mark.parametrize(
+    "page", [f"/experiments/{EXPERIMENT}", TWO, "/metrics?by=variant", "/attempts"]
+)
+def test_pages_say_which_passes_are_not_confirmed(client: TestClient, page: str) -> None:
+    text = client.get(page).text
+    if page == "/attempts":
+        assert "</span> pass, weak</span>" in text
+        assert "</span> pass</span>" in text
+    else:
+        assert re.search(r"passes: \d+ confirmed, \d+ weak", text)
+
+
 def test_side_by_side_opens_two_attempts_that_differ() -> None:
     """The first repeats of both pass: what differs is the second one."""
 
@@ -760,6 +772,7 @@ def test_what_a_gate_saw_is_kept_and_shown() -> None:
             reasons=("hasty: passed is worse",),
             differences=(worse,),
             coverage=1.0,
+            passes={"confirmed": 5, "weak": 1},
         )
         store.course.save_gate_report(report, START)
         (kept,) = served(store).get("/api/gates").json()["gates"]
@@ -767,6 +780,7 @@ def test_what_a_gate_saw_is_kept_and_shown() -> None:
         page = served(store).get("/gates").text
         assert "✗ failed" in page
         assert "−90 … −10 points" in page
+        assert "Passes: 5 confirmed, 1 weak." in page
 
 
 def test_three_hundred_rules_are_paged_and_can_be_searched() -> None:
