@@ -426,7 +426,14 @@ def work(values: Sequence[Sequence[Sequence[bool | None]]]) -> AttemptTable:
     names = (*ATTEMPT_FIELDS, *GRADE_FIELDS, *MEASUREMENT_FIELDS, *RATE_NAMES, *DELIVERY_FIELDS)
     blank = make_text_column([None] * len(rows))
     columns: dict[str, Any] = {name: np.full(len(rows), np.nan) for name in names}
-    texts = ("origin", "grading", "evidence", "category", "risk", *chain.from_iterable(MODE_COLUMNS))
+    texts = (
+        "origin",
+        "grading",
+        "evidence",
+        "category",
+        "risk",
+        *chain.from_iterable(MODE_COLUMNS),
+    )
     columns |= dict.fromkeys(texts, blank)
     people = ("would_merge", "reviewer_seconds", "own_modules", "plan_passed", "plan_retries")
     columns |= dict.fromkeys(people, np.full(len(rows), np.nan))

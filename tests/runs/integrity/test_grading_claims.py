@@ -245,3 +245,27 @@ def test_an_answer_that_follows_what_each_room_expects_was_read_there(
 
     checks = anyio.run(confirm_tests, probe, "patch", None, ["test_total"])
     assert {check.name: check.state for check in checks}["perturbed"] == state
+
+
+def test_an_answer_that_meets_a_wrong_assertion_by_chance_excuses_no_other() -> None:
+    async def probe(patch: str | None, token: str, room: int) -> ProbeRun:
+        tests = [
+            ProbeTest(
+                name=f"{room}#{label}",
+                kind="perturbed" if room else "copy",
+                expect="fail" if room else "pass",
+                original="test_total",
+                opposite=f"{1 - room}#{label}",
+                certain=not room or not by_chance,
+                met_by_many=by_chance,
+            )
+            for label, by_chance in (("one", True), ("two", False))
+        ]
+        results: Results = {f"{room}#one": "passed", f"{room}#one=a": "passed"}
+        results[f"{room}#two"] = "failed" if room else "passed"
+        if patch is None:
+            results = dict.fromkeys((f"{room}#one", f"{room}#two"), "failed")
+        return ProbeRun(tests=tuple(tests), results=results, exit_code=1, rooms=2)
+
+    checks = anyio.run(confirm_tests, probe, "patch", None, ["test_total"])
+    assert {check.name: check.state for check in checks}["perturbed"] == "held"

@@ -643,8 +643,8 @@ def _note_answer(reported: ast.Try, label: str, names: Names) -> None:
             item.optional_vars = item.optional_vars or ast.Name(f"{names.kept}c", ast.Store())
             with_message = any(keyword.arg == "match" for keyword in getattr(call, "keywords", ()))
             if isinstance(item.optional_vars, ast.Name):
-                call_text = f"{names.note_error}({label!r}, {item.optional_vars.id}, {with_message})"
-                reported.body += parse_python(call_text).body
+                arguments = f"({label!r}, {item.optional_vars.id}, {with_message})"
+                reported.body += parse_python(names.note_error + arguments).body
         return
     test = statement.test if isinstance(statement, ast.Assert) else read_call(statement)
     if place := find_answer(test):
