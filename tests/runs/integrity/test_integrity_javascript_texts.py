@@ -84,6 +84,29 @@ def test_each_assertion_is_right_in_one_room_and_wrong_in_the_other(token: str) 
     assert optional == [False, False, True, False, False]
 
 
+@pytest.mark.parametrize(
+    ("assertion", "shows"),
+    [
+        ("expect(add(1)).toBeGreaterThan(2)", True),
+        ("expect(add(1)).not.toBe(2)", True),
+        ("expect(add(1)).not.toBeNull()", True),
+        ("expect(add(1)).not.toThrow()", True),
+        ("assert.notEqual(add(1), 2)", True),
+        ("expect(add(1)).to.be.above(2)", True),
+        ("expect(add(1)).toBe(2)", False),
+        ("expect(add(1)).not.toBeTruthy()", False),
+        ("assert.equal(add(1), 2)", False),
+        ("assert(add(1))", False),
+    ],
+)
+def test_an_assertion_that_nearly_every_value_meets_proves_little(
+    assertion: str, shows: bool
+) -> None:
+    for probe, _ in build_rooms(f"it('adds', () => {{ {assertion} }})"):
+        claims = [test for test in probe.tests if test.opposite and test.kind != "control"]
+        assert {claim.shows for claim in claims} == {shows}
+
+
 def test_a_room_holds_a_test_once_and_nothing_to_compare_it_with() -> None:
     for probe, text in build_rooms(THREE):
         assert text.count("add(1)") == 1

@@ -142,6 +142,19 @@ ASSERT_TURNED = {
 }
 
 
+MET_BY_MOST = {
+    *("toBeGreaterThan", "toBeGreaterThanOrEqual", "toBeLessThan", "toBeLessThanOrEqual"),
+    *("toBeDefined", "above", "below", "least", "most", "isAbove", "isBelow", "isAtLeast"),
+    *("isAtMost", "notEqual", "notStrictEqual", "notDeepEqual", "notDeepStrictEqual"),
+    *("notDeepInclude", "notInclude", "doesNotMatch", "doesNotThrow", "doesNotReject"),
+    *("isNotNull", "isDefined", "isNotArray", "notInstanceOf", "notProperty", "notCalled"),
+    *("isNotNumber", "isNotString", "isNotObject", "isNotFunction", "notTypeOf", "exists"),
+    *("exist", "within"),
+}
+"""Assertions that nearly every value meets, or nearly every one on one side of a bound."""
+YES_OR_NO = {"toBeTruthy", "toBeFalsy", "true", "false", "ok"}
+
+
 Style = Literal["jest", "chai", "should", "assert"]
 
 _WHOLE_ASSERT = ("default", "assert", "strict")
@@ -180,6 +193,11 @@ class Assertion(Record):
     @property
     def is_negated(self) -> bool:
         return any(link.name == "not" for link in self.links)
+
+    @property
+    def is_met_by_most(self) -> bool:
+        """Whether nearly every value meets it, so that one answer may and fail its inverse."""
+        return self.name not in YES_OR_NO if self.is_negated else self.name in MET_BY_MOST
 
     @property
     def arguments(self) -> list[Node]:

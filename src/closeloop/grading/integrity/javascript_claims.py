@@ -419,6 +419,8 @@ class ScriptClaim(Record):
     """Whether we added it; it does not depend on the code under test."""
     met_by_many: bool = False
     """Whether one value may satisfy both the original and the changed assertion."""
+    shows: bool = False
+    """Whether nearly every value meets it: it proves only that not everything passes."""
     proofs: tuple[ProbeTest, ...] = ()
     """For a helper: a test of it that must pass and one that must fail, whatever the change."""
 
@@ -502,6 +504,7 @@ def _claim_sites(
             is_watched=site.is_watched,
             is_check=is_check,
             met_by_many=is_check or not change.certain,
+            shows=assertion is not None and assertion.is_met_by_most,
             proofs=proofs,
         )
         claims.append(claim)
@@ -695,6 +698,7 @@ def expect_claims(
             proved_by=proved_by,
             opposite=f"#{claim.opposite}",
             met_by_many=claim.met_by_many,
+            shows=claim.shows,
         )
         if claim.is_watched and claim.how:
             doubted, proved, proved_by = True, False, ()
