@@ -454,7 +454,7 @@ def learn(repo: str | None = None, *, model: str | None = None, json: JsonFlag =
     repo
         Only this repository, as OWNER/NAME.
     model
-        A model that turns comments into rules and judges whether two comments are the same.
+        A model that turns comments into rules and compares comments with rules.
     """
     from closeloop.reviews.rule_editing import list_repeated_proposals
 
@@ -480,6 +480,12 @@ def learn(repo: str | None = None, *, model: str | None = None, json: JsonFlag =
         if learned.compared
         else "No comment was compared: there were no earlier comments."
     )
+    if learned.questions or learned.unanswered or learned.postponed:
+        print_line(
+            f"{count_with_noun(learned.questions, 'question')} to the model: "
+            f"{count_with_noun(learned.unanswered, 'comment')} without a usable answer, "
+            f"{count_with_noun(learned.postponed, 'comment')} left for the next run."
+        )
     print_repeated_proposals(repeated_proposals)
 
 
@@ -505,9 +511,10 @@ def run_learning(
     from closeloop.flow import learn_from_reviews
     from closeloop.providers.model_opening import open_model_by_name
     from closeloop.reviews.rule_index import RuleIndex
-    from closeloop.reviews.rule_learning import LearningContext
+    from closeloop.reviews.rule_learning import LearningContext, RemarkJudge
 
-    activates_always = review_context.settings.memory.activate == "always"
+    memory_settings = review_context.settings.memory
+    activates_always = memory_settings.activate == "always"
     shelf = RuleIndex(review_context.store, review_context.encoder)
     learning_context = LearningContext(
         shelf=shelf, agents=review_context.agents, always=activates_always, stopped=stopped
@@ -519,7 +526,9 @@ def run_learning(
         async with open_model_by_name(
             model, review_context.settings, review_context.root, os.environ
         ) as learning_model:
-            return await learn_from_reviews(replace(learning_context, model=learning_model), repo)
+            judge = RemarkJudge(learning_model, review_context.store, memory_settings.questions)
+            context = replace(learning_context, model=learning_model, judge=judge)
+            return await learn_from_reviews(context, repo)
 
     return anyio.run(learn_with_model)
 
@@ -654,7 +663,7 @@ def repeats_table(repeats: list[RepeatedRemark], texts: dict[str, str]) -> Table
         table.add_row(
             repeat.key,
             {"candidate": "unconfirmed"}.get(repeat.state, repeat.state),
-            repeat.by or (f"a model says {repeat.opinion}" if repeat.opinion else "–"),
+            _decided_by(repeat),
             f"{repeat.likeness:.2f}",
             count_with_noun(round(repeat.rule_age / 86400), "day"),
             offered_text,
@@ -662,6 +671,12 @@ def repeats_table(repeats: list[RepeatedRemark], texts: dict[str, str]) -> Table
             Text(quote_remark(earlier, repeat.earlier_pull, repeat.earlier_by)),
         )
     return table
+
+
+def _decided_by(repeat: RepeatedRemark) -> str:
+    if repeat.by == "model":
+        return repeat.who or "model"
+    return repeat.by or (f"a model says {repeat.opinion}" if repeat.opinion else "–")
 
 
 def quote_remark(text: str, pull: int | None, author: str | None) -> str:

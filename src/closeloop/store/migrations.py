@@ -103,7 +103,15 @@ COLUMN_SEGMENTS = Migration(
     },
 )
 
-MIGRATIONS = (_read_baseline(), COLUMN_SEGMENTS)
+REMARK_ANSWERS = Migration(
+    statements=(
+        "CREATE TABLE remark_answers (model {text} NOT NULL, digest {text} NOT NULL, "
+        "body {bytes} NOT NULL, PRIMARY KEY (model, digest))",
+    ),
+    facts=("remark_answers",),
+)
+
+MIGRATIONS = (_read_baseline(), COLUMN_SEGMENTS, REMARK_ANSWERS)
 
 
 def newest_schema() -> int:
@@ -237,6 +245,7 @@ UNTOUCHED_TABLES = frozenset(
         "jobs",
         "logins",
         "purges",
+        "remark_answers",
         "search_documents",
         "vectors",
     }
