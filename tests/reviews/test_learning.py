@@ -336,6 +336,8 @@ def test_a_persons_word_confirms_a_paraphrase_which_then_is_an_example(store):
     learned(store)
     (candidate,) = store.memory.list_repeats()
     decide_repeat(store, candidate.key[:6], "confirmed", "bob")
+    (example,) = [one for one in find_rule(store, candidate.rule).examples if one.put_by]
+    assert (example.by, example.put_by) == ("ann", "bob")
     pull_request(store, 3, day(3), said)
     assert learned(store).repeated == 1, "the same words are known from now on"
     decide_repeat(store, candidate.key, "denied", "bob")

@@ -100,8 +100,13 @@ def context(  # noqa: PLR0913 - one parameter for each flag
         update_context_file(into, agent_context, write=write, json=json)
     elif json:
         print_json(agent_context)
+    elif agent_context.text:
+        print_line(agent_context.text.rstrip("\n"))
+    elif agent_context.arm == "control":
+        # Not on standard output, which may be an agent's prompt.
+        print_warning(f"{key or 'This work'} is in the control group, which gets no context.")
     else:
-        print_line(agent_context.text.rstrip("\n") or NO_RULES_MESSAGE)
+        print_warning(NO_RULES_MESSAGE)
     return 0
 
 
@@ -457,15 +462,30 @@ def learn(repo: str | None = None, *, model: str | None = None, json: JsonFlag =
         A model that turns comments into rules and compares comments with rules.
     """
     from closeloop.reviews.rule_editing import list_repeated_proposals
+    from closeloop.reviews.rule_learning import LearningSummary
 
     with open_review_context() as review_context:
         if not json and not review_context.store.events.list_positions("memory:"):
             offer_encoder(review_context.settings.memory.encoder)
         learned = run_learning(review_context, repo, model or review_context.settings.memory.model)
         repeated_proposals = list_repeated_proposals(review_context.store, repo)
+        has_pulls = bool(review_context.store.pulls.list_pulls(repo=repo, agent=True))
     if json:
         print_json(learned)
         return
+    if learned != LearningSummary():
+        print_learning(learned)
+    elif has_pulls:
+        print_line("Nothing new since the last run: `closeloop learn list` lists what was learned.")
+    else:
+        print_line(
+            "No pull requests of agents yet: `closeloop import --github OWNER/NAME` gets them."
+        )
+    print_repeated_proposals(repeated_proposals)
+
+
+def print_learning(learned: LearningSummary) -> None:
+    """What one run of learning read, compared and asked a model."""
     print_line(
         f"{count_with_noun(learned.pulls, 'changed pull request')} read: "
         f"{count_with_noun(learned.corrections, 'correction')}, "
@@ -486,7 +506,6 @@ def learn(repo: str | None = None, *, model: str | None = None, json: JsonFlag =
             f"{count_with_noun(learned.unanswered, 'comment')} without a usable answer, "
             f"{count_with_noun(learned.postponed, 'comment')} left for the next run."
         )
-    print_repeated_proposals(repeated_proposals)
 
 
 def print_repeated_proposals(rules: list[TeamRule]) -> None:
@@ -826,6 +845,9 @@ def check(
             print_line(f"  {place}")
         if proof.proved and not accept:
             print_line("Add --accept to save it.")
+        elif proof.proved:
+            when = "from now on" if learned_rule.state == "active" else "once the rule is active"
+            print_line(f"Saved: `closeloop check` runs it {when}.")
     return 0 if proof.proved else 1
 
 
