@@ -478,6 +478,19 @@ def test_what_a_person_or_the_words_confirmed_is_not_put_to_a_model(store):
     assert [one.state for one in store.memory.list_repeats()] == ["confirmed", "confirmed"]
 
 
+def test_the_words_of_a_rule_that_was_accepted_outweigh_an_earlier_denial_by_a_model(store):
+    pull_request(store, 1, day(0), SAID)
+    learned(store)
+    pull_request(store, 2, day(2), SAID)
+    learned(store, Careful("other"))
+    assert [one.state for one in store.memory.list_repeats()] == ["denied"]
+    accepted(store, day(3))
+    save_facts([note(2, day(4), "Ship it, this looks lovely to me.")], store, AGENTS)
+    learned(store)
+    (repeat,) = store.memory.list_repeats(pull=2)
+    assert (repeat.state, repeat.by) == ("confirmed", "words")
+
+
 @pytest.mark.parametrize(
     "fault",
     ["seal", "letter twice", "letter not given", "no list"],

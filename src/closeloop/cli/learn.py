@@ -545,7 +545,8 @@ def run_learning(
         async with open_model_by_name(
             model, review_context.settings, review_context.root, os.environ
         ) as learning_model:
-            judge = RemarkJudge(learning_model, review_context.store, memory_settings.questions)
+            limit = memory_settings.questions
+            judge = RemarkJudge(learning_model, review_context.store, limit) if limit else None
             context = replace(learning_context, model=learning_model, judge=judge)
             return await learn_from_reviews(context, repo)
 

@@ -542,9 +542,11 @@ def select_new_repeats(
 def _has_changed(repeat: RepeatedRemark, before: RepeatedRemark) -> bool:
     if before.by == "person":
         return False
-    if repeat.text != before.text or repeat.opinion is not None:
-        return repeat != before
-    return before.by != "model" and repeat != replace(before, opinion=None)
+    if repeat.opinion is None:
+        if before.by == "model" and repeat.text == before.text and repeat.by != "words":
+            return False
+        before = replace(before, opinion=None)
+    return repeat != before
 
 
 def keep_to_confirmed(
