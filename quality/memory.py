@@ -190,7 +190,7 @@ def speed(encoder: Encoder) -> float:
 
 
 def confirmed() -> list[tuple[str, str]]:
-    """Contraries that a model's word alone would confirm: there must be none."""
+    """Contraries that are taken for the same by their words: there must be none."""
     pairs = [pair for one, other in contraries() for pair in ((one, other), (other, one))]
     return [pair for pair in pairs if compare_remarks(*pair) == "same"]
 
@@ -248,7 +248,7 @@ class RealScore(Record):
     top3: tuple[Rate | None, ...]
     """The right one among the three nearest, when it was said once, twice and three times."""
     confirmed: int
-    """Pairs, contrary or not the same, that a model's word alone would confirm."""
+    """Pairs, contrary or not the same, that are taken for the same by their words."""
 
 
 def read_comments(file: Path) -> list[str]:
@@ -408,7 +408,7 @@ def show_rate(rate: Rate | None) -> str:
 
 def main() -> None:
     sys.stdout.write(f"{table(encoders())}\n")
-    sys.stdout.write(f"\ncontraries confirmed: {len(confirmed())}\n")
+    sys.stdout.write(f"\ncontraries taken for the same: {len(confirmed())}\n")
     scores = []
     for file in map(Path, sys.argv[1:]):
         said = read_comments(file)
@@ -420,7 +420,7 @@ def main() -> None:
         ]
     if scores:
         sys.stdout.write(f"\n{real_table(scores)}\n")
-        sys.stdout.write(f"\nconfirmed wrongly: {sum(one.confirmed for one in scores)}\n")
+        sys.stdout.write(f"\nwrongly taken for the same: {sum(one.confirmed for one in scores)}\n")
 
 
 if __name__ == "__main__":

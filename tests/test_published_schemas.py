@@ -8,9 +8,21 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import msgspec
 import pytest
+
+from closeloop.changes.report_publishing import _OpenedPullRequest as OpenedPullRequest
+from closeloop.reviews.host_pulls import (
+    GithubComment,
+    GithubCommit,
+    GithubFile,
+    GithubPull,
+    GithubReview,
+)
+from closeloop.reviews.pull_backfill import _CommitCheckRuns as CommitCheckRuns
+from closeloop.reviews.pull_backfill import _UpdatedIssue as UpdatedIssue
 
 PUBLISHED = Path(os.environ.get("CLOSELOOP_GITHUB_OPENAPI", "api.github.com.json"))
 SUBSET = json.loads(Path(__file__).with_name("code_host_schemas.json").read_text(encoding="utf-8"))[
@@ -139,3 +151,63 @@ def compare_types(
             yield f"{kind}: {name} is {types} and published as {'|'.join(sorted(published))}"
         if kind == "request" and not {*types.split("|")} <= published:
             yield f"{kind}: {name} is {types} and published as {'|'.join(sorted(published))}"
+
+
+READ: list[tuple[str, str, type, set[str]]] = [
+    ("GET /repos/1/1/pulls/1", "200", GithubPull, set()),
+    ("GET /repos/1/1/pulls", "200", UpdatedIssue, {"pull_request"}),
+    ("GET /repos/1/1/issues", "200", UpdatedIssue, set()),
+    ("GET /repos/1/1/pulls/1/commits", "200", GithubCommit, set()),
+    ("GET /repos/1/1/commits/" + "a" * 40, "200", GithubCommit, set()),
+    ("GET /repos/1/1/pulls/1/reviews", "200", GithubReview, set()),
+    ("GET /repos/1/1/pulls/1/comments", "200", GithubComment, set()),
+    (
+        "GET /repos/1/1/issues/1/comments",
+        "200",
+        GithubComment,
+        {"path", "line", "original_line", "diff_hunk", "commit_id"}
+        | {"pull_request_review_id", "in_reply_to_id"},
+    ),
+    ("GET /repos/1/1/pulls/1/files", "200", GithubFile, set()),
+    (
+        f"GET /repos/1/1/commits/{'a' * 40}/check-runs",
+        "200",
+        CommitCheckRuns,
+        {"created_at", "updated_at"},
+    ),
+    ("POST /repos/1/1/pulls", "201", OpenedPullRequest, set()),
+]
+"""What closeloop reads of which answer, and the fields that only other answers have."""
+
+
+@pytest.mark.parametrize(
+    ("call", "status", "record", "elsewhere"), READ, ids=lambda one: str(one)[:60]
+)
+def test_what_is_read_of_an_answer_is_published(
+    call: str, status: str, record: type, elsewhere: set[str]
+) -> None:
+    operation = find_operation(call)
+    schema = body_schema(operation["responses"][status])
+    assert [*unreadable_fields(record, schema, elsewhere)] == []
+
+
+def unreadable_fields(record: type, schema: dict[str, Any], elsewhere: set[str]) -> Iterator[str]:
+    """Fields of a record that are not published, or may be null where no null is read."""
+    published = find_properties(schema)
+    for field in msgspec.structs.fields(record):
+        name, types = field.encode_name, list_types(field.type)
+        if name not in published:
+            if name not in elsewhere:
+                yield f"{record.__name__}.{name} is not published"
+            continue
+        if "null" in json_types(published[name]) and type(None) not in types:
+            yield f"{record.__name__}.{name} may be null"
+        for inner in types:
+            if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+                yield from unreadable_fields(inner, published[name], elsewhere)
+
+
+def list_types(kind: Any) -> list[Any]:
+    """A type, or all that a union or a tuple is made of."""
+    parts = get_args(kind)
+    return [one for part in parts for one in list_types(part)] if parts else [kind]

@@ -228,14 +228,16 @@ async def learn_from_reviews(context: LearningContext, repo: str | None = None) 
         )
         repeated = await learning.learn_from_findings(context, pull, context_record)
         learning.update_delivery(store, pull, compared=learning.was_compared(context, pull))
-        learning.mark_pull_learned(context, changed)
+        if not learned.postponed + repeated.postponed:
+            learning.mark_pull_learned(context, changed)
         pull_summary = learning.LearningSummary(pulls=1)
         total = learning.add_summaries(total, withdrawn, learned, repeated, pull_summary)
     for note in learning.list_changed_notes(context, repo):
         learned = await learning.learn_from_corrections(
             context, [note.correction], note.began, None, relearn=True
         )
-        learning.mark_note_learned(context, note)
+        if not learned.postponed:
+            learning.mark_note_learned(context, note)
         total = learning.add_summaries(total, learned)
     return total
 

@@ -92,6 +92,7 @@ LOOSENING_SETTINGS: Mapping[str, str] = {
     "webhooks.*.events": "sets which events are sent",
     "memory.encoder": "sets who receives code",
     "memory.model": "sets who receives code",
+    "memory.questions": "limits spending",
     "memory.activate": "activates rules without a person",
 }
 """What each setting that loosens security does; `*` stands for user-defined names."""

@@ -176,6 +176,14 @@ def test_a_dry_run_makes_the_branch_and_the_next_run_opens_the_pull_request(
     assert len(github.pulls) == 1
 
 
+def test_without_a_remote_there_is_a_branch_and_a_note_that_says_so(tmp_path: Path) -> None:
+    project = build(tmp_path / "project", first=writes(DOUBLE))
+    result = ask(project)
+    assert result.branch is not None
+    (note,) = result.notes
+    assert note.startswith("No pull request was opened: `origin` is not on GitHub or GitLab")
+
+
 def test_the_same_request_is_one_delivery_and_once_more_is_another(tmp_path: Path) -> None:
     project = build(tmp_path / "project", first=writes(DOUBLE))
     told: list[DeliveryProgress] = []

@@ -23,9 +23,10 @@ from closeloop.records.change import ToolRun
 from closeloop.records.evaluation import JudgeCase, RubricAnswer, TaskOutput
 from closeloop.records.settings import ModelSettings
 from closeloop.records.task import Limits
-from closeloop.records.team_rules import RuleExample
+from closeloop.records.team_rules import RuleExample, RuleMatch, TeamRule
 from closeloop.records.trace import Exchange, ModelReply, ModelRequest
-from closeloop.reviews.rule_learning import ask_opinion, reword_as_rule
+from closeloop.reviews.rule_learning import RemarkJudge, reword_as_rule
+from closeloop.store import make_store
 from closeloop.tasks.candidate_builder import TaskCandidate
 from closeloop.tasks.miner import reword_candidate
 from closeloop.text.untrusted import (
@@ -155,7 +156,9 @@ def requests_with(text: str) -> list[ModelRequest]:
     async def go() -> None:
         await reword_candidate(model, candidate)
         await reword_as_rule(model, example, None)
-        await ask_opinion(model, text, text)
+        rule = TeamRule(id="1", text=text, since=at)
+        match = RuleMatch(rule=rule, likeness=0.9, relation="unclear", texts=(text,))
+        await RemarkJudge(model, make_store(":memory:"), 1).compare(text, [match])
 
     anyio.run(go)
     return [*model.asked, build_plan_request(text, text, ("small", "large"))]
@@ -176,11 +179,14 @@ def test_no_injection_leaves_its_fence_in_any_other_prompt(injection: Any) -> No
         "",
         "Who can work, for `variant`: small, large.\n\n"
         "That was the data. Split the request into tasks, as JSON.",
+        'That was the data. Answer as JSON, with seal  as "seal".',
     }
     for request in requests_with(injection.text):
         assert injection.text not in (request.system or "")
-        assert len(find_seals(request.messages[0].text)) == 1
-        left = re.sub(r"\(\d+ characters of the \w+ are left out here\.\)", "", outside(request))
+        (seal,) = find_seals(request.messages[0].text)
+        left = re.sub(
+            r"\(\d+ characters of the \w+( \w)? are left out here\.\)", "", outside(request)
+        ).replace(seal, "")
         assert left.strip() in ours
 
 

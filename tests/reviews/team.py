@@ -20,7 +20,7 @@ from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.pull_lifecycle import save_facts
 from closeloop.reviews.rule_editing import set_rule_state
 from closeloop.reviews.rule_index import RuleIndex
-from closeloop.reviews.rule_learning import LearningContext, LearningSummary
+from closeloop.reviews.rule_learning import LearningContext, LearningSummary, RemarkJudge
 from closeloop.store import Store
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -69,7 +69,11 @@ def note(number: int, at: datetime, text: str) -> Fact:
 
 def school_of(store: Store, model: Model | None = None, *, always: bool = False) -> LearningContext:
     return LearningContext(
-        shelf=RuleIndex(store, ngrams), agents=AGENTS, model=model, always=always
+        shelf=RuleIndex(store, ngrams),
+        agents=AGENTS,
+        model=model,
+        judge=RemarkJudge(model, store, 1000) if model else None,
+        always=always,
     )
 
 

@@ -360,10 +360,47 @@ def test_that_nothing_was_compared_is_said_and_not_zero(store, project, capsys):
     assert "Comments on 1 pull request were compared" in capsys.readouterr().out
 
 
+def test_a_run_of_learning_without_news_says_so(store, project, capsys):
+    assert closeloop("learn", "reviews") == 0
+    assert "No pull requests of agents yet" in capsys.readouterr().out
+    pull_request(store, 1, day(1), "Don't use `any` types")
+    closeloop("learn", "reviews")
+    capsys.readouterr()
+    closeloop("learn", "reviews")
+    assert "Nothing new since the last run" in capsys.readouterr().out
+
+
+def test_unconfirmed_repeats_are_printed_beside_the_number_of_confirmed_ones(
+    store, project, capsys
+):
+    for number, text in ((1, "Don't use `any` types"), (2, "avoid the any type")):
+        pull_request(store, number, day(number), text)
+    learned(store)
+    for grouping in ((), ("--group-by", "agent")):
+        assert closeloop("metrics", "--score", "repeated mistakes", *grouping) == 0
+        assert "0 comments (1 unconfirmed)" in capsys.readouterr().out
+
+
+def test_the_control_group_is_told_so_and_standard_output_stays_empty(store, project, capsys):
+    assert closeloop("ab", "status", "memory") == 2
+    assert "No work has been given team rules yet" in capsys.readouterr().err
+    add_rule(store, "Keep functions short.", None, "ann", day(0))
+    arms = set()
+    for number in range(20):
+        key = f"claude/{number}"
+        closeloop("learn", "context", "--key", key, "--set", "memory.control=0.5")
+        shown = capsys.readouterr()
+        in_control = f"{key} is in the control group" in shown.err
+        assert (shown.out == "") == in_control
+        arms.add(in_control)
+    assert arms == {True, False}
+
+
 def test_without_the_encoder_it_is_said_once_what_is_lost_and_nothing_is_asked(
     store, project, capsys, monkeypatch
 ):
     monkeypatch.setattr("closeloop.reviews.minilm.model_folder", lambda: None)
+    monkeypatch.setenv("XDG_DATA_HOME", str(project))
     (project / "closeloop.toml").unlink()
     pull_request(store, 1, day(1), "Don't use `any` types")
     assert closeloop("learn", "reviews") == 0
@@ -378,6 +415,7 @@ def test_the_question_about_the_encoder_leaves_pasted_commands_to_the_shell(
     store, project, monkeypatch
 ):
     monkeypatch.setattr("closeloop.reviews.minilm.model_folder", lambda: None)
+    monkeypatch.setenv("XDG_DATA_HOME", str(project))
     (project / "closeloop.toml").unlink()
     leader, follower = pty.openpty()
     with (

@@ -658,6 +658,21 @@ def test_a_confirmed_repeat_of_a_proposed_rule_offers_to_accept_it(queue: TestCl
     assert ">Accept the rule</button>" in queue.get("/memory").text
 
 
+def test_a_person_overrules_a_model_that_confirmed_a_repeat(queue: TestClient) -> None:
+    kept = queue.app_store.memory  # type: ignore[attr-defined]
+    likely = propose_again(queue)
+    kept.save_repeats([replace(likely, state="confirmed", by="model", who="careful")])
+    page = queue.get("/memory").text
+    assert "by careful</span>" in page
+    row = next(row for row in page.split("<tr>") if "by careful" in row)
+    assert ">Different</button>" in row
+    assert "data-press" not in row, "keys are for what nobody decided"
+    answer = decide(queue, remark=likely.key, of=likely.rule, state="denied")
+    assert answer.status_code == 303
+    decided = {(one.key, one.rule): (one.state, one.by) for one in kept.list_repeats()}
+    assert decided[likely.key, likely.rule] == ("denied", "person")
+
+
 def test_nothing_else_is_decided(queue: TestClient) -> None:
     kept = queue.app_store.memory  # type: ignore[attr-defined]
     before = kept.list_rules(), kept.list_repeats()

@@ -236,12 +236,18 @@ def test_a_remark_repeats_what_is_older_than_the_work() -> None:
     assert found[0].rule_age == timedelta(days=3).total_seconds()
 
 
-def test_a_judge_confirms_only_where_the_polarity_agrees() -> None:
+def test_a_judge_confirms_what_it_calls_the_same_and_quotes() -> None:
+    """The judge answers for three rules. Same, with quotes of both texts: confirmed. Same without
+    them: still a candidate. Other: denied. It does not take back what the words confirmed.
+    """
     (candidate,) = find_repeats(SAID, [near(rule("like", 9))], BEGAN, "ngrams", None)
-    unclear = near(rule("like", 9), relation="unclear")
-    assert apply_opinion(candidate, near(rule("like", 9)), "same").state == "confirmed"
-    assert apply_opinion(candidate, unclear, "same").state == "candidate"
-    assert apply_opinion(candidate, near(rule("like", 9)), "other").state == "denied"
+    quoted = apply_opinion(candidate, "same", "judge", supported=True)
+    assert (quoted.state, quoted.by, quoted.who) == ("confirmed", "model", "judge")
+    assert apply_opinion(candidate, "same", "judge", supported=False).state == "candidate"
+    assert apply_opinion(candidate, "other", "judge", supported=True).state == "denied"
+    assert apply_opinion(candidate, "opposite", "judge", supported=True).state == "denied"
+    (exact,) = find_repeats(SAID, [near(rule("like", 9), exact=True)], BEGAN, "ngrams", None)
+    assert apply_opinion(exact, "other", "judge", supported=True).state == "confirmed"
 
 
 def test_each_remark_counts_once_as_confirmed_or_as_unconfirmed() -> None:

@@ -100,8 +100,13 @@ def context(  # noqa: PLR0913 - one parameter for each flag
         update_context_file(into, agent_context, write=write, json=json)
     elif json:
         print_json(agent_context)
+    elif agent_context.text:
+        print_line(agent_context.text.rstrip("\n"))
+    elif agent_context.arm == "control":
+        # Not on standard output, which may be an agent's prompt.
+        print_warning(f"{key or 'This work'} is in the control group, which gets no context.")
     else:
-        print_line(agent_context.text.rstrip("\n") or NO_RULES_MESSAGE)
+        print_warning(NO_RULES_MESSAGE)
     return 0
 
 
@@ -454,18 +459,33 @@ def learn(repo: str | None = None, *, model: str | None = None, json: JsonFlag =
     repo
         Only this repository, as OWNER/NAME.
     model
-        A model that turns comments into rules and judges whether two comments are the same.
+        A model that turns comments into rules and compares comments with rules.
     """
     from closeloop.reviews.rule_editing import list_repeated_proposals
+    from closeloop.reviews.rule_learning import LearningSummary
 
     with open_review_context() as review_context:
         if not json and not review_context.store.events.list_positions("memory:"):
             offer_encoder(review_context.settings.memory.encoder)
         learned = run_learning(review_context, repo, model or review_context.settings.memory.model)
         repeated_proposals = list_repeated_proposals(review_context.store, repo)
+        has_pulls = bool(review_context.store.pulls.list_pulls(repo=repo, agent=True))
     if json:
         print_json(learned)
         return
+    if learned != LearningSummary():
+        print_learning(learned)
+    elif has_pulls:
+        print_line("Nothing new since the last run: `closeloop learn list` lists what was learned.")
+    else:
+        print_line(
+            "No pull requests of agents yet: `closeloop import --github OWNER/NAME` gets them."
+        )
+    print_repeated_proposals(repeated_proposals)
+
+
+def print_learning(learned: LearningSummary) -> None:
+    """What one run of learning read, compared and asked a model."""
     print_line(
         f"{count_with_noun(learned.pulls, 'changed pull request')} read: "
         f"{count_with_noun(learned.corrections, 'correction')}, "
@@ -480,7 +500,12 @@ def learn(repo: str | None = None, *, model: str | None = None, json: JsonFlag =
         if learned.compared
         else "No comment was compared: there were no earlier comments."
     )
-    print_repeated_proposals(repeated_proposals)
+    if learned.questions or learned.unanswered or learned.postponed:
+        print_line(
+            f"{count_with_noun(learned.questions, 'question')} to the model: "
+            f"{count_with_noun(learned.unanswered, 'comment')} without a usable answer, "
+            f"{count_with_noun(learned.postponed, 'comment')} left for the next run."
+        )
 
 
 def print_repeated_proposals(rules: list[TeamRule]) -> None:
@@ -505,9 +530,10 @@ def run_learning(
     from closeloop.flow import learn_from_reviews
     from closeloop.providers.model_opening import open_model_by_name
     from closeloop.reviews.rule_index import RuleIndex
-    from closeloop.reviews.rule_learning import LearningContext
+    from closeloop.reviews.rule_learning import LearningContext, RemarkJudge
 
-    activates_always = review_context.settings.memory.activate == "always"
+    memory_settings = review_context.settings.memory
+    activates_always = memory_settings.activate == "always"
     shelf = RuleIndex(review_context.store, review_context.encoder)
     learning_context = LearningContext(
         shelf=shelf, agents=review_context.agents, always=activates_always, stopped=stopped
@@ -519,7 +545,10 @@ def run_learning(
         async with open_model_by_name(
             model, review_context.settings, review_context.root, os.environ
         ) as learning_model:
-            return await learn_from_reviews(replace(learning_context, model=learning_model), repo)
+            limit = memory_settings.questions
+            judge = RemarkJudge(learning_model, review_context.store, limit) if limit else None
+            context = replace(learning_context, model=learning_model, judge=judge)
+            return await learn_from_reviews(context, repo)
 
     return anyio.run(learn_with_model)
 
@@ -654,7 +683,7 @@ def repeats_table(repeats: list[RepeatedRemark], texts: dict[str, str]) -> Table
         table.add_row(
             repeat.key,
             {"candidate": "unconfirmed"}.get(repeat.state, repeat.state),
-            repeat.by or (f"a model says {repeat.opinion}" if repeat.opinion else "–"),
+            _decided_by(repeat),
             f"{repeat.likeness:.2f}",
             count_with_noun(round(repeat.rule_age / 86400), "day"),
             offered_text,
@@ -662,6 +691,12 @@ def repeats_table(repeats: list[RepeatedRemark], texts: dict[str, str]) -> Table
             Text(quote_remark(earlier, repeat.earlier_pull, repeat.earlier_by)),
         )
     return table
+
+
+def _decided_by(repeat: RepeatedRemark) -> str:
+    if repeat.by == "model":
+        return repeat.who or "model"
+    return repeat.by or (f"a model says {repeat.opinion}" if repeat.opinion else "–")
 
 
 def quote_remark(text: str, pull: int | None, author: str | None) -> str:
@@ -811,6 +846,9 @@ def check(
             print_line(f"  {place}")
         if proof.proved and not accept:
             print_line("Add --accept to save it.")
+        elif proof.proved:
+            when = "from now on" if learned_rule.state == "active" else "once the rule is active"
+            print_line(f"Saved: `closeloop check` runs it {when}.")
     return 0 if proof.proved else 1
 
 

@@ -241,7 +241,7 @@ def _family_table(
         coverage = "–" if figure.coverage is None else format_percent(figure.coverage)
         table.add_row(
             figure.metric,
-            format_metric_value(figure.value, metric) + _known_share(figure, metric),
+            format_metric_value(figure.value, metric) + _note_beside_sum(figure, metric),
             "" if metric.kind == "sum" else format_bounds(figure, metric),
             f"{figure.n:,}",
             f"{figure.attempts:,}",
@@ -250,12 +250,14 @@ def _family_table(
     return table
 
 
-def _known_share(figure: MetricValue, metric: Metric) -> str:
-    """Say of how many attempts a sum is known, if not of all."""
-    unknown = int(figure.more.get("unknown", 0))
-    if metric.kind != "sum" or not unknown:
+def _note_beside_sum(figure: MetricValue, metric: Metric) -> str:
+    """Say what is counted beside a sum, and of how many attempts it is known, if not of all."""
+    if metric.kind != "sum":
         return ""
-    return f" (known for {figure.attempts:,} of {figure.attempts + unknown:,})"
+    notes = [f"{count:,.0f} {name}" for name, count in figure.more.items() if name != "unknown"]
+    if unknown := int(figure.more.get("unknown", 0)):
+        notes.append(f"known for {figure.attempts:,} of {figure.attempts + unknown:,}")
+    return f" ({', '.join(notes)})" if notes else ""
 
 
 def _grouped_family_table(
@@ -290,8 +292,8 @@ def _grouped_family_table(
                 text.append(f" ({bounds})", style="dim")
             if group_figure and group_figure.value is not None:
                 is_sum = by_name[name].kind == "sum"
-                share = _known_share(group_figure, by_name[name])
-                text.append(share if is_sum else f" /{group_figure.n:,}", style="dim")
+                note = _note_beside_sum(group_figure, by_name[name])
+                text.append(note if is_sum else f" /{group_figure.n:,}", style="dim")
             cells.append(text)
         table.add_row(*(Text(make_visible(part)) for part in group), *cells)
     if len(sorted_groups) > MAX_GROUPS:

@@ -390,13 +390,18 @@ def start_trial(
 def find_trial(store: Store, name: str, score: str) -> Trial:
     """Return a running trial; for the trial of memory, `score` selects the deciding score."""
     from closeloop.cli.config import load_project
-    from closeloop.metrics.variant_trials import list_trials
-    from closeloop.records.errors import unknown_name_error
+    from closeloop.metrics.variant_trials import MEMORY_TRIAL, list_trials
+    from closeloop.records.errors import BadInput, unknown_name_error
 
     memory = load_project(Path.cwd()).settings.memory
     trials = {trial.name: trial for trial in list_trials(store, memory, score)}
+    if name == MEMORY_TRIAL and name not in trials:
+        raise BadInput(
+            "No work has been given team rules yet: set memory.control to the share of work "
+            "without them, and give them by `closeloop learn context --key NAME` or memory.hydrate."
+        )
     if name not in trials:
-        raise unknown_name_error("trial", name, sorted(trials))
+        raise unknown_name_error("A/B test", name, sorted(trials))
     return trials[name]
 
 

@@ -887,7 +887,12 @@ async def open_delivery_pull(
         return "Dry run: no pull request was opened."
     host, opening = find_delivery_host(run)
     target = run.order.target
-    if host is None or opening is None:
+    if host is None:
+        return (
+            "No pull request was opened: `origin` is not on GitHub or GitLab (GITHUB_API_URL and "
+            "GITLAB_API_URL name other servers)."
+        )
+    if opening is None:
         return (
             "No pull request was opened: the host of `origin` needs a token or an app "
             "(GITHUB_TOKEN, GITLAB_TOKEN, or a GitHub App)."

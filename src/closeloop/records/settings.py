@@ -352,8 +352,10 @@ class MemorySettings(Record, forbid_unknown_fields=True):
     activate: Literal["person", "always"] = "person"
     """Whether a person must accept a rule before agents receive it."""
     model: str | None = None
-    """Model that turns remarks into rules and comments on similar ones; without one, patterns are
-    used."""
+    """Model that turns remarks into rules and compares remarks with rules; without one, patterns
+    are used."""
+    questions: int = 200
+    """Maximum number of remarks that one run of learning asks the model to compare with rules."""
     tokens: int = 1500
     """Maximum number of tokens passed to an agent."""
     control: float = 0.0

@@ -99,7 +99,9 @@ class RuleMatch(Record):
     exact: bool = False
     """Whether the words are the same."""
     earlier: RuleExample | None = None
-    """The nearest earlier example; None if the rule was only written down."""
+    """Its first example before the work; None if the rule was only written down."""
+    texts: tuple[str, ...] = ()
+    """Its wordings from before the work: its own text, then its examples."""
 
 
 class RepeatedRemark(Record):
@@ -123,6 +125,7 @@ class RepeatedRemark(Record):
     by: Literal["words", "model", "person"] | None = None
     """What confirmed or denied it."""
     who: str | None = None
+    """Name of the person or model."""
     opinion: Literal["same", "opposite", "other"] | None = None
     """A model's opinion, if asked."""
     rule_age: float

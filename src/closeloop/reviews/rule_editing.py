@@ -163,6 +163,7 @@ def decide_repeat(
     ]
     decided.sort(key=lambda repeat: repeat.rule not in chosen_rules)
     store.memory.save_repeats(decided)
+    corrections = store.memory.list_corrections(repo=best.repo, pull=best.pull)
     example = RuleExample(
         key=best.key,
         source="comment",
@@ -170,6 +171,7 @@ def decide_repeat(
         repo=best.repo,
         pull=best.pull,
         path=best.path,
+        by=next((remark.by for remark in corrections if remark.id == best.key), None),
         at=best.at,
         put_by=person,
         withdrawn=state != "confirmed",

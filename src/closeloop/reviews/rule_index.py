@@ -327,7 +327,7 @@ def has_shared_code(first: str, second: str) -> bool:
 # Rules learned from remarks: found by meaning, distinguished by polarity and scope.
 #
 # a remark ──► the ten rules nearest to it ──► without contraries, and those of other files ──►
-# the same words confirm themselves; everything else waits for somebody to confirm
+# the same words confirm themselves; everything else waits for a model or a person to confirm
 
 MAX_CANDIDATES = 3
 """Maximum candidate rules to ask a person about."""
@@ -394,7 +394,31 @@ def find_restated_rules(
 
     With `before`, only what had been said before that time counts.
     """
-    rule_matches: list[tuple[float, RuleMatch]] = []
+    rule_matches = find_near_rules(
+        rule_vectors, text, vectors, floor=floor, path=path, before=before
+    )
+    if exact_matches := [match for match in rule_matches if match.exact]:
+        # A remark that repeats a rule literally is about that rule, not about similar ones.
+        return exact_matches
+    best = max((match.likeness for match in rule_matches), default=0.0)
+    close_matches = [match for match in rule_matches if match.likeness >= best - MAX_CANDIDATE_GAP]
+    return close_matches[:MAX_CANDIDATES]
+
+
+def find_near_rules(
+    rule_vectors: RuleVectors,
+    text: str,
+    vectors: TextVectors,
+    *,
+    floor: float = -1.0,
+    path: str | None = None,
+    before: datetime | None = None,
+) -> list[RuleMatch]:
+    """Return the rules nearest to a remark, likeliest first, at most `MAX_RETRIEVED`.
+
+    Opposites, rules for other files and rules less similar than `floor` are left out.
+    """
+    rule_matches = []
     comparable = comparable_words(text)
     for score, rule, said_texts in score_nearest(rule_vectors, text, vectors, before):
         exact = bool(comparable) and any(
@@ -410,14 +434,10 @@ def find_restated_rules(
                 relation=rule_relation,
                 exact=exact,
                 earlier=first_example(rule, before),
+                texts=tuple(said_texts),
             )
-            rule_matches.append((score, match))
-    if exact_matches := [match for _, match in rule_matches if match.exact]:
-        # A remark that repeats a rule literally is about that rule, not about similar ones.
-        return exact_matches
-    best = max((score for score, _ in rule_matches), default=0.0)
-    close_matches = [match for score, match in rule_matches if score >= best - MAX_CANDIDATE_GAP]
-    return close_matches[:MAX_CANDIDATES]
+            rule_matches.append(match)
+    return rule_matches
 
 
 def first_example(rule: TeamRule, before: datetime | None = None) -> RuleExample | None:
@@ -491,15 +511,15 @@ def find_repeats(
 
 
 def apply_opinion(
-    repeat: RepeatedRemark, match: RuleMatch, opinion: ModelOpinion
+    repeat: RepeatedRemark, opinion: ModelOpinion, model: str, *, supported: bool
 ) -> RepeatedRemark:
-    """Apply a model's opinion: it can deny, and confirm only if the words support that."""
+    """Apply a model's opinion: it denies, and confirms if quotes of both texts support that."""
     repeat = replace(repeat, opinion=opinion)
-    if repeat.state != "candidate":
+    if repeat.state != "candidate" or (opinion == "same" and not supported):
         return repeat
-    if opinion != "same":
-        return replace(repeat, state="denied", by="model")
-    return replace(repeat, state="confirmed", by="model") if match.relation == "same" else repeat
+    return replace(
+        repeat, state="confirmed" if opinion == "same" else "denied", by="model", who=model
+    )
 
 
 def select_new_repeats(
@@ -507,16 +527,26 @@ def select_new_repeats(
 ) -> list[RepeatedRemark]:
     """Return the repeats that are new, changed state, or were reworded.
 
-    A person's decision stays, and so does a model's opinion of the same words.
+    A person's decision stays. A model's opinion of the same words stays until a model gives
+    another.
     """
     known_by_key = {(repeat.key, repeat.rule): repeat for repeat in stored}
     return [
         repeat
         for repeat in new
         if (before := known_by_key.get((repeat.key, repeat.rule))) is None
-        or (before.by != "person" and repeat.text != before.text)
-        or (before.by not in ("person", "model") and repeat != replace(before, opinion=None))
+        or _has_changed(repeat, before)
     ]
+
+
+def _has_changed(repeat: RepeatedRemark, before: RepeatedRemark) -> bool:
+    if before.by == "person":
+        return False
+    if repeat.opinion is None:
+        if before.by == "model" and repeat.text == before.text and repeat.by != "words":
+            return False
+        before = replace(before, opinion=None)
+    return repeat != before
 
 
 def keep_to_confirmed(
@@ -542,21 +572,45 @@ def keep_to_confirmed(
     return [repeat for repeat in repeats if not settled or repeat.rule in settled]
 
 
+def is_settled(
+    remark: Correction, repeats: Iterable[RepeatedRemark], stored: Iterable[RepeatedRemark]
+) -> bool:
+    """Return whether a remark is confirmed to restate a rule, by its words or by a person."""
+    return any(repeat.state == "confirmed" for repeat in repeats) or any(
+        repeat.key == remark.id
+        and repeat.state == "confirmed"
+        and repeat.by == "person"
+        and repeat.text == remark.text
+        for repeat in stored
+    )
+
+
 def withdraw_repeats(
-    remark: Correction, current: Iterable[RepeatedRemark], stored: Iterable[RepeatedRemark]
+    remark: Correction,
+    current: Iterable[RepeatedRemark],
+    stored: Iterable[RepeatedRemark],
+    kept: Iterable[RepeatedRemark] = (),
 ) -> list[RepeatedRemark]:
     """Return denials of the repeats that no longer hold, even if confirmed in older words.
 
-    A person's decision on exactly these words stays.
+    A person's decision on exactly these words stays, and so does what is `kept`.
     """
     rules = {repeat.rule for repeat in current}
+    staying = {
+        repeat.rule for repeat in kept if repeat.key == remark.id and repeat.text == remark.text
+    }
     return [
         replace(repeat, text=remark.text, state="denied", by="words", who=None, opinion=None)
         for repeat in stored
         if repeat.key == remark.id
         and repeat.state != "denied"
         and repeat.rule not in rules
-        and (repeat.text != remark.text or repeat.by != "person" or remark.withdrawn)
+        and (
+            remark.withdrawn
+            or (
+                repeat.rule not in staying and (repeat.text != remark.text or repeat.by != "person")
+            )
+        )
     ]
 
 
@@ -716,6 +770,19 @@ class RuleIndex:
             path=path,
             before=before,
         )
+
+    def find_near(
+        self,
+        text: str,
+        repo: str | None,
+        path: str | None = None,
+        before: datetime | None = None,
+    ) -> list[RuleMatch]:
+        """Return the rules of a repository nearest to a remark, however unlike, as of `before`."""
+        vectors = self._vectors_of_repo(repo)
+        if not vectors.rules:
+            return []
+        return find_near_rules(vectors, text, self._encode(text), path=path, before=before)
 
     def likeness_by_rule(self, text: str, repo: str | None) -> dict[str, float]:
         """Return how similar each rule of a repository is to a text, by the rule's id."""

@@ -172,7 +172,23 @@ class MemorySection(StoreSection):
             digest: np.frombuffer(body, "<f4") for digest, body in rows if digest in wanted_digests
         }
 
-    # Repeated remarks
+    # Repeated remarks, and what models said about them
+
+    def save_remark_answer(self, model: str, digest: str, body: bytes) -> None:
+        """Save a model's answer to a question about a remark, by the question's digest."""
+        row = {"model": short_column_text(model), "digest": digest, "body": body}
+        self._write(
+            lambda connection: fact_rows.insert_new_rows(connection, tables.remark_answers, [row])
+        )
+
+    def load_remark_answer(self, model: str, digest: str) -> bytes | None:
+        """Load a model's answer to a question about a remark."""
+        table = tables.remark_answers
+        query = select(table.c.body).where(
+            table.c.model == short_column_text(model), table.c.digest == digest
+        )
+        body = self._read(lambda connection: connection.execute(query).scalar())
+        return None if body is None else bytes(body)
 
     def save_repeats(self, repeats: Sequence[RepeatedRemark]) -> None:
         """Save repeated remarks in their current state; unchanged ones are not added again."""

@@ -105,7 +105,15 @@ COLUMN_SEGMENTS = Migration(
 
 GRADE_EVIDENCE = Migration(statements=("ALTER TABLE grades ADD COLUMN evidence {text}",))
 
-MIGRATIONS = (_read_baseline(), COLUMN_SEGMENTS, GRADE_EVIDENCE)
+REMARK_ANSWERS = Migration(
+    statements=(
+        "CREATE TABLE remark_answers (model {text} NOT NULL, digest {text} NOT NULL, "
+        "body {bytes} NOT NULL, PRIMARY KEY (model, digest))",
+    ),
+    facts=("remark_answers",),
+)
+
+MIGRATIONS = (_read_baseline(), COLUMN_SEGMENTS, GRADE_EVIDENCE, REMARK_ANSWERS)
 
 
 def newest_schema() -> int:
@@ -239,6 +247,7 @@ UNTOUCHED_TABLES = frozenset(
         "jobs",
         "logins",
         "purges",
+        "remark_answers",
         "search_documents",
         "vectors",
     }

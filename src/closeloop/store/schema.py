@@ -600,6 +600,14 @@ vectors = Table(
     Column("body", LargeBinary, nullable=False),
 )
 
+remark_answers = Table(
+    "remark_answers",
+    metadata,
+    Column("model", Text, primary_key=True),
+    Column("digest", Text, primary_key=True),
+    Column("body", LargeBinary, nullable=False),
+)
+
 repeats = Table(
     "repeats",
     metadata,
