@@ -55,6 +55,7 @@ _ERROR_SIGNS = (
     re.compile(r"error: |ERROR: (?!usage)|\[ERROR\] |npm (?:ERR!|error) (?!code|A complete log)"),
     re.compile(
         r"E {3}(?! )|(?:\w{1,80}\.){0,6}[A-Z]\w{0,80}(?:Error|Exception|NotFound): |panic: "
+        r"|Error: (?!Jest: Failed to parse)"
     ),
 )
 """Prefixes of lines that state a cause, most specific first."""

@@ -87,6 +87,10 @@ def risk_reasons(level: RiskLevel, factors: Sequence[RiskFactor]) -> tuple[str, 
 # Whether higher levels went wrong more often here, and what a level means if not.
 
 
+_MIN_COMPARED_CHANGES = 10
+"""With fewer changes of a level, its share that went wrong is not shown."""
+
+
 class LevelRate(Record):
     """Past changes that a level would have had, and how many of them went wrong.
 
@@ -125,6 +129,11 @@ def explain_level(
     if lower is not None:
         own_rate = by_level[level]
         subject = "size" if row == "none" else "impact"
+        if min(own_rate.of, lower.wrong.of) < _MIN_COMPARED_CHANGES:
+            return (
+                f"{level} refers to {subject} only: too few such changes are known here to say "
+                "how often they go wrong"
+            )
         return (
             f"{level} refers to {subject} only: here {format_percent(own_rate.value)} of "
             f"{own_rate.of:,} such changes went wrong, and "
