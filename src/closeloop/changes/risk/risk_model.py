@@ -87,7 +87,7 @@ def risk_reasons(level: RiskLevel, factors: Sequence[RiskFactor]) -> tuple[str, 
 # Whether higher levels went wrong more often here, and what a level means if not.
 
 
-_MIN_COMPARED_CHANGES = 10
+MIN_COMPARED_CHANGES = 10
 """With fewer changes of a level, its share that went wrong is not shown."""
 
 
@@ -129,7 +129,7 @@ def explain_level(
     if lower is not None:
         own_rate = by_level[level]
         subject = "size" if row == "none" else "impact"
-        if min(own_rate.of, lower.wrong.of) < _MIN_COMPARED_CHANGES:
+        if min(own_rate.of, lower.wrong.of) < MIN_COMPARED_CHANGES:
             return (
                 f"{level} refers to {subject} only: too few such changes are known here to say "
                 "how often they go wrong"
@@ -340,10 +340,12 @@ def fit_risk_model(history: History) -> RiskFit:
             f"ones; {_SIZE_ONLY}"
         )
     level_rates = model.held or _level_rates(model, history)
+    counts = {level_rate.level: level_rate.wrong.of for level_rate in level_rates}
     for level, lower in list_disordered_levels(level_rates).items():
+        few = min(counts[level], lower.wrong.of) < MIN_COMPARED_CHANGES
         note += (
-            f"; {level} went wrong less often than {lower.level}, so it refers to "
-            "impact or size, not to likelihood"
+            f"; {level} went wrong less often than {lower.level}"
+            f"{' (few changes)' if few else ''}, so it refers to impact or size, not to likelihood"
         )
     return RiskFit(
         model=model,
