@@ -639,6 +639,11 @@ def test_unittest_is_told_a_file_by_its_pattern(test: str, files: list[str], run
         ("a\nE   ImportError: b\nE   ImportError: c\n1 error in 1 s\n", "E   ImportError: b"),
         ("npm error code E404\nnpm error 404 No x\nnpm error A complete log", "npm error 404 No x"),
         (
+            "error: subprocess-exited-with-error\n  × Building wheel did not run\n  ╰─> [2 lines]\n"
+            "      Traceback\n      ModuleNotFoundError: No module named 'babel'\n",
+            "ModuleNotFoundError: No module named 'babel'",
+        ),
+        (
             "Error: Jest: Failed to parse it\n  Error: Jest: 'ts-node' is required\n    at a",
             "Error: Jest: 'ts-node' is required",
         ),
