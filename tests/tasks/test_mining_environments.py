@@ -273,6 +273,7 @@ NODE_PACKAGE = {
         ('npm error Unsupported URL Type "workspace:": workspace:*', "beside"),
         ("npm error code 1\nnpm error path /w/node_modules/builds\nnpm error command", "builds"),
         ("ERR_PNPM_FETCH_404  GET https://a.example/@far%2Faway: Not Found - 404", "@far/away"),
+        ("ERR_PNPM_FETCH_404  GET https://a.example/gone/-/gone-1.tgz: Not Found - 404", "gone"),
         ("ERR_PNPM_NO_MATCHING_VERSION  No matching version found for maybe@1", "maybe"),
         ("Exit code: 128 Arguments: ls-remote ssh://git@a.example/some-one/by-git.git", "by-git"),
         ('error An unexpected error occurred: "https://a.example/gone: Not found".', "gone"),

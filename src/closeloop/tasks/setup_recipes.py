@@ -641,7 +641,7 @@ _NODE_NAME = r"((?:@[\w.-]+(?:/|%2[fF]))?[\w.-]+)"
 _NODE_UNINSTALLABLE = (
     compile_lazily(rf"'{_NODE_NAME}@[^'\n]*' (?:is not in|could not be found)"),
     compile_lazily(rf"No matching version found for {_NODE_NAME}@"),
-    compile_lazily(rf"https?://[^\s\"]+/{_NODE_NAME}: Not [fF]ound"),
+    compile_lazily(rf"https?://[^\s\"]+?/{_NODE_NAME}(?:/-/[^/\s\"]+)?: Not [fF]ound"),
     compile_lazily(rf"Couldn't find (?:package|any versions for) \"{_NODE_NAME}\""),
     compile_lazily(rf"(?m)/node_modules/{_NODE_NAME}(?::|$)"),
 )
