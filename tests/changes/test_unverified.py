@@ -135,6 +135,10 @@ def tool(after: ToolState, output: str = "", **more: object) -> ToolRun:
         ([tool("timed out")], "raise check.timeout"),
         ([tool("machine trouble", note="no space")], "machine failure (no space)"),
         ([tool("not set up", "pip: no network")], "cannot be set up (pip: no network)"),
+        (
+            [tool("not set up", "error: Could not resolve host: index.example.org")],
+            "setup needs the network: check the connection, then run the check again",
+        ),
         ([tool("failed", "E: conftest.py")], "failed before any test ran (E: conftest.py)"),
         ([tool("inert", "/bin/sh: 1: uv: not found")], "`uv` is not installed"),
         ([tool("passed")], None),

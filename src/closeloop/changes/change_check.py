@@ -434,9 +434,9 @@ def _narrow_tests(tool: CheckTool, inspection: Inspection) -> CheckTool:
 
 
 def describe_fault(fault: Fault | OSError | UnreadableChange) -> str:
-    """Return what went wrong, with the last line that a program printed about it."""
-    first, *output = [line.strip() for line in str(fault).splitlines() if line.strip()] or [""]
-    return f"{first} … {output[-1][:300]}" if output else first[:500]
+    """Return what went wrong, with the line of a program's output that states the cause."""
+    first, _, output = str(fault).strip().partition("\n")
+    return f"{first} {extract_error_line(output)}" if output.strip() else first[:500]
 
 
 def list_check_tools(

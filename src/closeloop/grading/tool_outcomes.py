@@ -153,6 +153,9 @@ _MISSING_PROGRAM = re.compile(
     r"(?m)(?:^|: )([\w./+-]{1,80}): (?:command )?not found$"
     r"|^g?make(?:\[\d+\])?: ([\w./+-]{1,80}): No such file or directory$"
 )
+_NO_NETWORK = re.compile(
+    r"(?i)could not resolve host|no such host|name resolution|getaddrinfo|network is unreachable"
+)
 _STATED_CAUSE = re.compile(r"(?m)^E {3}(\w+(?:\.\w+)*: \S.*)")
 """The exception that pytest shows."""
 _MISSING_MODULE = re.compile(r"No module named '?([\w.]{1,80})")
@@ -200,6 +203,8 @@ def find_missing_program(output: str) -> str | None:
 def advise_on_setup(output: str) -> str:
     """Return advice about a setup that fails."""
     missing = find_missing_program(output)
+    if missing is None and _NO_NETWORK.search(output):
+        return "setup needs the network: check the connection, then run the check again"
     if missing is None:
         return "correct commands.setup"
     return f"install {missing} in commands.setup first, as `closeloop init` proposes it"
