@@ -1,8 +1,10 @@
-"""How many made-up names of Go or TypeScript are found, with the compiler and without it?
+"""How many made-up names of Go, TypeScript or Rust are found, with the compiler and without it?
 
-    python quality/planted_compiled.py [--plants N] [--typescript COMMAND] REPOSITORY …
+    python quality/planted_compiled.py [--plants N] [--language LANGUAGE] [--command COMMAND]
+        [--setup COMMAND] REPOSITORY …
 
-COMMAND is how the repositories' TypeScript is checked, such as `tsc --noEmit`. Plausible names,
+COMMAND is how the repositories are checked, such as `tsc --noEmit`, and how they are set up before.
+Plausible names,
 planted in real commits: a method or function that an added line calls gets a name that nothing in
 the repository has. The same commits without a plant must be silent.
 """
@@ -19,7 +21,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
-from msgspec.structs import replace
 
 from closeloop.changes.change_check import CheckRequest
 from closeloop.flow import check_change
@@ -55,6 +56,13 @@ TYPESCRIPT = CompiledLanguage(
     forms=("{}All", "{}Safe", "{}OrNull", "{}Async", "{}Of"),
     command="tsc --noEmit",
 )
+RUST = CompiledLanguage(
+    files="src/*.rs",
+    call=r"[\w)\]?](?:\.|::)([a-z]\w+)\(",
+    forms=("{}_all", "get_{}", "{}_checked_all", "{}_or_none", "to_{}"),
+    command="cargo check",
+)
+LANGUAGES = {"go": GO, "typescript": TYPESCRIPT, "rust": RUST}
 
 
 def run_git(folder: Path, *arguments: str) -> str:
@@ -82,9 +90,8 @@ def list_spots(
 
 
 def check_folder(
-    folder: Path, cache: Path, tiers: tuple[CheckTier, ...], command: str
+    folder: Path, cache: Path, tiers: tuple[CheckTier, ...], commands: CommandSettings
 ) -> ChangeReport:
-    commands = CommandSettings(lint=command)
     order = CheckRequest(root=folder, cache=cache, tiers=tiers, commands=commands)
 
     async def check() -> ChangeReport:
@@ -102,7 +109,11 @@ def is_told(report: ChangeReport, place: str, severity: str = "") -> bool:
 
 
 def measure_repository(
-    repository: Path, work: Path, plants: int, language: CompiledLanguage
+    repository: Path,
+    work: Path,
+    plants: int,
+    language: CompiledLanguage,
+    commands: CommandSettings,
 ) -> str:
     """Planted, found and found as errors without and with the compiler, and clean ones flagged."""
     name = repository.resolve().parent.name if repository.name == "repo" else repository.name
@@ -118,8 +129,9 @@ def measure_repository(
             continue
         run_git(folder, "checkout", "-qf", commit)
         run_git(folder, "reset", "-q", "--soft", f"{commit}~1")
-        clean = check_folder(folder, cache, ("tools", "quality"), language.command)
-        if any(run.after not in ("passed", run.before) for run in clean.tools):
+        clean = check_folder(folder, cache, ("tools", "quality"), commands)
+        states = ("passed",) if language is not TYPESCRIPT else ("passed", "failed")
+        if any(run.after not in states or run.before not in states for run in clean.tools):
             run_git(folder, "reset", "-q", "--hard")
             continue  # It does not compile here.
         counts["planted"] += 1
@@ -127,10 +139,10 @@ def measure_repository(
         path, number, name = draw.choice(spots)
         made = draw.choice(language.forms).format(name)
         lines = (folder / path).read_text().split("\n")
-        lines[number - 1] = lines[number - 1].replace(f".{name}(", f".{made}(", 1)
+        lines[number - 1] = re.sub(rf"(?<=[.:]){name}(?=\()", made, lines[number - 1], count=1)
         (folder / path).write_text("\n".join(lines))
         for tiers, key in ((("quality",), ""), (("tools", "quality"), "all")):
-            report = check_folder(folder, cache, tiers, language.command)
+            report = check_folder(folder, cache, tiers, commands)
             counts[key or "names"] += is_told(report, f"{path}:{number}")
             counts[f"{key} errors".strip()] += is_told(report, f"{path}:{number}", "error")
             if key and not is_told(report, f"{path}:{number}"):
@@ -143,13 +155,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("repositories", nargs="+", type=Path)
     parser.add_argument("--plants", type=int, default=PLANTS)
-    parser.add_argument("--typescript", metavar="COMMAND", help="plant in TypeScript, not Go")
+    parser.add_argument("--language", choices=LANGUAGES, default="go")
+    parser.add_argument("--command", help="how the language is checked")
+    parser.add_argument("--setup", help="how a repository is set up before")
     arguments = parser.parse_args()
-    typescript = replace(TYPESCRIPT, command=arguments.typescript or TYPESCRIPT.command)
-    language = GO if arguments.typescript is None else typescript
+    language = LANGUAGES[arguments.language]
+    setup = (arguments.setup,) if arguments.setup else ()
+    commands = CommandSettings(setup=setup, lint=arguments.command or language.command)
     with tempfile.TemporaryDirectory() as work:
         for repository in arguments.repositories:
-            told = measure_repository(repository, Path(work), arguments.plants, language)
+            told = measure_repository(repository, Path(work), arguments.plants, language, commands)
             sys.stdout.write(f"{repository}: {told}\n")
             sys.stdout.flush()
 

@@ -50,6 +50,12 @@ GARBAGE: dict[str, dict[str, str | bytes]] = {
 }
 
 
+def test_words_on_a_line_that_cannot_be_parsed_are_no_names(tmp_path: Path) -> None:
+    code = "package c\n\nfunc run() int {\n\tgot := 1\n\treturn got\n}\n"
+    broken = code.replace("func run", "this is not go\n\nfunc run")
+    assert messages(said(tmp_path, {"c.go": broken}, {"c.go": code})) == []
+
+
 @pytest.mark.parametrize("files", GARBAGE.values(), ids=GARBAGE)
 def test_garbage_is_no_finding_and_hides_none(
     tmp_path: Path, files: dict[str, str | bytes]

@@ -460,3 +460,53 @@ def test_a_package_that_only_types_need_is_looked_up(tmp_path: Path) -> None:
     added = "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    import fasttyping\n"
     (finding,) = found(tmp_path, added)
     assert finding.message == "`fasttyping` is imported, but no manifest declares it."
+
+
+LOOKUP = """def squeeze(text):
+    return text
+
+
+_OLD_NAMES = ["clean"]
+
+
+class Text:
+    def __init__(self):
+        setattr(self, "made", True)
+
+
+def __getattr__(name):
+    if name in _OLD_NAMES:
+        return globals()[f"_old_{name}"]
+    raise AttributeError(name)
+"""
+
+
+@pytest.mark.parametrize(
+    ("lookup", "names_found"),
+    [
+        (LOOKUP, ["get_squeeze"]),
+        (LOOKUP.replace("    raise", "    if name.isupper():\n        return 1\n    raise"), []),
+        (LOOKUP.replace('globals()[f"_old_{name}"]', "getattr(str, name)"), []),
+        (LOOKUP.replace("    raise AttributeError(name)\n", "    return None\n"), []),
+        (LOOKUP + "\n\nglobals()['made_' + 'here'] = 1\n", []),
+        (LOOKUP + "\n\nglobals().update(made=1)\n", []),
+    ],
+    ids=["closed", "computed", "passed on", "open", "filled", "updated"],
+)
+def test_a_module_that_looks_names_up_has_only_those_that_it_names(
+    tmp_path: Path, lookup: str, names_found: list[str]
+) -> None:
+    """As `responses`, which still gives three deprecated names."""
+    before = {"shop/__init__.py": lookup, "use.py": "from shop import squeeze, clean\n"}
+    told = found(tmp_path, "from shop import get_squeeze\n", before, "use.py")
+    messages = " ".join(finding.message for finding in told)
+    assert [name for name in ("get_squeeze",) if f"`{name}`" in messages] == names_found
+
+
+def test_a_module_that_a_package_imports_comes_with_everything_from_it(tmp_path: Path) -> None:
+    """As `core` of wtforms.widgets."""
+    package = {"shop/__init__.py": "from shop.core import *\n", "shop/core.py": "TAX = 1\n"}
+    before = {**package, "use.py": "from shop import *\n"}
+    assert found(tmp_path / "a", "print(core.TAX)\n", before, "use.py") == []
+    (finding,) = found(tmp_path / "b", "print(kore.TAX)\n", before, "use.py")
+    assert "`kore`" in finding.message

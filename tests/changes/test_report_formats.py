@@ -367,6 +367,24 @@ def test_a_terminal_is_told_nothing_that_it_would_obey():
     assert "\\x1b[31m" in text
 
 
+def test_a_terminal_shows_one_cause_once_and_the_tests_that_it_kept_from_running_in_a_line():
+    names = tuple(f"shop/Test{number}" for number in range(40))
+    test = replace(
+        BAD.tools[0],
+        after="not set up",
+        broke=("shop: FAIL", *(f"{name}: did not run" for name in names)),
+        lost=names,
+        output="no route to the registry",
+    )
+    lint = replace(test, name="lint", broke=(), lost=())
+    text = printed(replace(BAD, tools=(lint, test)))
+    assert text.count("no route to the registry") == 1
+    assert "  broke  shop: FAIL\n" in text
+    line = "  broke  40 tests that no longer run, such as shop/Test0, shop/Test1, shop/Test2\n"
+    assert line in text
+    assert "did not run" not in text
+
+
 def test_a_terminal_shows_the_first_of_many():
     many = tuple(finding(f"m{n}") for n in range(100))
     text = printed(replace(BAD, findings=many))

@@ -288,8 +288,18 @@ def test_a_short_past_without_fixes_is_no_reason() -> None:
 @pytest.mark.parametrize(
     ("rank", "past", "text"),
     [
-        (0.28, 0, "only 28 % of changes in other projects add fewer lines, and small changes"),
-        (0.9, 212, "90 % of the 212 past changes here add fewer lines, and larger changes go"),
+        (
+            0.28,
+            0,
+            "only 28 % of changes in other projects add fewer lines, and smaller changes go wrong"
+            " less often in most projects",
+        ),
+        (
+            0.9,
+            212,
+            "90 % of the 212 past changes here add fewer lines, and larger changes go wrong more"
+            " often in most projects",
+        ),
         (0.999, 212, "nearly all of the 212 past changes here add fewer lines"),
     ],
 )

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from msgspec.structs import replace
 from risk_repository import DAY, START, Files, changed, commit, git
 
 from closeloop.changes.affected_tests import Coverage, LineCoverage
@@ -19,6 +20,7 @@ from closeloop.changes.risk.risk_model import (
     LEVELS,
     LevelRate,
     RiskModel,
+    describe_size_effect,
     determine_risk_level,
     explain_level,
     fit_risk_model,
@@ -335,6 +337,40 @@ def test_a_high_level_beside_a_low_chance_says_that_it_speaks_of_impact() -> Non
     note = explain_level("high", "shared", held(("low", 1, 100), ("high", 9, 100)), chance)
 
     assert note == "high refers to impact only: by its size the change is an ordinary one"
+    by_size = explain_level("high", "none", held(("low", 1, 100), ("high", 9, 100)), chance)
+    assert by_size == "high refers to size only: larger changes did not go wrong more often here"
+    uncovered = explain_level("medium", "none", (), chance, uncovered=True)
+    assert uncovered == "medium refers to impact only: by its size the change is an ordinary one"
+
+
+@pytest.mark.parametrize(
+    ("rates", "slope", "small", "large"),
+    [
+        (
+            (("low", 1, 100), ("medium", 9, 100)),
+            0.5,
+            "smaller changes go wrong less often here",
+            "larger changes go wrong more often here",
+        ),
+        ((("low", 7, 100), ("medium", 2, 100)), 0.5, None, None),
+        ((("low", 1, 100), ("medium", 9, 100)), -0.1, None, None),
+        (
+            (("low", 1, 100), ("critical", 0, 100)),
+            0.5,
+            "smaller changes go wrong less often here",
+            "larger changes go wrong more often here",
+        ),
+    ],
+)
+def test_no_reason_claims_what_the_history_here_contradicts(rates, slope, small, large) -> None:
+    model = RiskModel(of=400, past=400, weights=(-3.0, slope), held=tuple(held(*rates)))
+    assert describe_size_effect(model, is_small=True) == small
+    assert describe_size_effect(model, is_small=False) == large
+    unlearned = replace(model, of=0)
+    expected = small if slope > 0 else "smaller changes go wrong less often here"
+    assert describe_size_effect(unlearned, is_small=True) == (
+        expected and expected.replace("here", "in most projects")
+    )
 
 
 def test_a_larger_change_that_adds_to_the_api_is_above_one_that_does_not(tmp_path: Path) -> None:

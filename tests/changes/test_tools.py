@@ -9,8 +9,10 @@ from pathlib import Path
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
-from closeloop.changes.change_check import CheckRequest
+from closeloop.changes.affected_tests import find_lost_tests
+from closeloop.changes.change_check import CheckRequest, judge_trial
 from closeloop.changes.change_sides import ChangeQuery, CheckContext, open_sides
 from closeloop.changes.check_verdict import (
     AgentFixer,
@@ -20,7 +22,7 @@ from closeloop.changes.check_verdict import (
     build_fix_prompt,
     run_fix_cycles,
 )
-from closeloop.changes.tool_comparison import CheckTool, has_broken, run_tools
+from closeloop.changes.tool_comparison import CheckTool, ToolResult, has_broken, run_tools
 from closeloop.flow import check_change
 from closeloop.records.change import ChangeReport, ToolRun
 from closeloop.records.protocols import Assignment, Work
@@ -94,6 +96,48 @@ def test_what_the_change_broke_is_told_from_what_was_red_before(repo: Path) -> N
     assert [name.rpartition("::")[2] for name in test.already] == ["test_count"]
     assert "test_total" in test.output
     assert has_broken(test)
+
+
+def test_a_linter_that_could_not_start_complains_about_nothing(repo: Path) -> None:
+    (repo / "cart.py").write_text(WRONG)
+    fault = "An unexpected error has occurred: CalledProcessError: git fetch; exit code 128"
+    broken = CheckTool(name="lint", command=f"echo '{fault}'; exit 3")
+    ((lint,), _) = ran(repo, broken)
+    assert (lint.before, lint.after, lint.already) == ("failed", "failed", ())
+    trial = judge_trial(broken, ToolResult(state="failed", output=f"{fault}\n", seconds=1.0))
+    assert not trial.works
+    assert trial.text == f"failed: {fault}"
+
+
+def test_tests_of_which_none_ran_are_no_working_command() -> None:
+    output = "E   ImportError: cannot import name 'gone' from 'cart'\n1 error in 0.1s"
+    failures = {"test_cart.py": "ImportError"}
+    result = ToolResult(
+        state="failed",
+        failures=failures,
+        tests={"test_cart.py": "error"},
+        output=output,
+        note="no test ran",
+        seconds=1.0,
+    )
+    trial = judge_trial(TESTS, result)
+    assert not trial.works
+    assert trial.text.endswith("ImportError: cannot import name 'gone' from 'cart'")
+    assert judge_trial(TESTS, replace(result, note=None)).works
+
+
+def test_tests_of_a_package_that_does_not_compile_are_not_removed(repo: Path) -> None:
+    tests = "package shop\n\nfunc TestSum(t *testing.T) {}\n\nfunc TestMost(t *testing.T) {}\n"
+    (repo / "shop_test.go").write_text(tests)
+    git(repo, "add", ".")
+    git(repo, "commit", "-q", "-m", "Test in Go")
+    (repo / "shop_test.go").write_text(f"{tests}this is not go\n")
+    before = dict.fromkeys(("shop/TestSum", "shop/TestMost", "shop/TestMost/of_none"), "passed")
+    with open_sides(repo, ChangeQuery()) as sides:
+        lost = find_lost_tests(sides, before, {"shop": "error"})
+        assert ({*lost.kept_from_running}, lost.removed) == ({*before}, ())
+        without_case = {"shop/TestSum": "passed", "shop/TestMost": "passed"}
+        assert find_lost_tests(sides, before, without_case).removed == ("shop/TestMost/of_none",)
 
 
 def test_what_the_change_mends_is_told_too(repo: Path) -> None:

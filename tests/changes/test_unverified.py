@@ -84,6 +84,20 @@ def test_without_a_test_that_ran_the_headline_says_so(
     assert said.returncode == 0
 
 
+def test_a_test_file_that_cannot_be_loaded_verifies_nothing(tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "repo", f'test = "{PYTEST}"')
+    (repo / "test_cart.py").write_text("from cart import gone\n\n\ndef test_gone():\n    gone()\n")
+    git(repo, "add", "test_cart.py")
+    git(repo, "commit", "-qm", "Test what is gone", "test_cart.py")
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    said = typed(repo, "check", "--tier", "tools", **cache)
+    text = " ".join(said.stdout.split())
+    assert text.startswith("Not verified: test failed before any test ran (ImportError: cannot"), (
+        said
+    )
+    assert "1 test;" not in text
+
+
 def test_json_has_it_as_the_verdict_and_a_strict_gate_blocks_it(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo", check='gate = "strict"\n')
     cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
@@ -121,10 +135,26 @@ def tool(after: ToolState, output: str = "", **more: object) -> ToolRun:
         ([tool("timed out")], "raise check.timeout"),
         ([tool("machine trouble", note="no space")], "machine failure (no space)"),
         ([tool("not set up", "pip: no network")], "cannot be set up (pip: no network)"),
+        (
+            [tool("not set up", "error: Could not resolve host: index.example.org")],
+            "setup needs the network: check the connection, then run the check again",
+        ),
         ([tool("failed", "E: conftest.py")], "failed before any test ran (E: conftest.py)"),
         ([tool("inert", "/bin/sh: 1: uv: not found")], "`uv` is not installed"),
         ([tool("passed")], None),
         ([tool("failed", "1 failed", already=("test_a",))], None),
+        (
+            [
+                tool(
+                    "failed",
+                    "collecting ...\nE   ImportError: cannot import name 'a'\n1 error in 0.36s",
+                    already=("tests/test_a.py",),
+                    note="no test ran",
+                )
+            ],
+            "failed before any test ran (ImportError: cannot import name 'a'); correct commands",
+        ),
+        ([tool("failed", broke=("tests/test_a.py",), note="no test ran")], None),
         ([tool("failed", "coverage is too low", ran=12)], None),
         ([tool("inert"), tool("passed", name="units", command="pytest units")], None),
     ],

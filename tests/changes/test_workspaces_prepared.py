@@ -102,9 +102,9 @@ def test_a_setup_that_fails_is_no_pass(repo: Path) -> None:
     commands = CommandSettings(setup=("echo a; echo no route; false",), lint="true")
     report = checked(repo, ChangeQuery(), commands)
     assert report.verdict == "unverified"
-    assert report.reasons[0].endswith("… no route; correct commands.setup")
+    assert report.reasons[0].endswith("(exit code 1): no route; correct commands.setup")
     (told,) = (one for one in report.unmeasured if one.rule == "tools")
-    assert told.reason.endswith("… no route")
+    assert told.reason.endswith("(exit code 1): no route")
     assert "\n" not in told.reason
 
 

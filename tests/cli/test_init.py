@@ -174,7 +174,7 @@ def test_init_says_what_to_do_when_the_test_command_fails(
     assert init(python_repo) == 1
     said = capsys.readouterr()
     assert re.search(r"(?m)^# test = ", (python_repo / "closeloop.toml").read_text())
-    assert "The test command failed: did not run: no-such-runner is not installed" in said.err
+    assert "The test command did not run: no-such-runner is not installed" in said.err
     assert "It is only a comment in the file" in said.err
     assert "closeloop mine`," not in said.out
 

@@ -45,6 +45,8 @@ def test_uv_with_groups(tmp_path: Path) -> None:
             name = "x"
             [build-system]
             requires = ["hatchling>=1.26"]
+            [tool.hatch.build.hooks.custom]
+            dependencies = ["Babel>=2.6"]
             [dependency-groups]
             dev = ["ruff"]
             random-tests = ["pytest", "pytest-randomly"]
@@ -62,7 +64,7 @@ def test_uv_with_groups(tmp_path: Path) -> None:
         "python3 -m venv .venv",
         ".venv/bin/pip install uv",
         f".venv/bin/uv sync --frozen --inexact {uv} --group tests --group typing",
-        f".venv/bin/uv pip install {uv} 'hatchling>=1.26'",
+        f".venv/bin/uv pip install {uv} 'hatchling>=1.26' 'Babel>=2.6'",
     )
     assert found.commands.test == ".venv/bin/pytest"
     assert found.commands.lint == ".venv/bin/ruff check ."

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from closeloop.records.record import Record
 from closeloop.records.settings import CommandSettings, SandboxSettings
@@ -84,6 +85,17 @@ MOCHA = Past(
     proves="test/sum.js > adds",
 )
 
+LACKING = replace(
+    NODE,
+    tool="npm",
+    files={
+        "package.json": '{"scripts": {"test": "node --test test/"}, '
+        '"devDependencies": {"@far/Away": "git+file:///gone/far-away.git"}}'
+    },
+    test=None,
+)
+"""Its package for development cannot be fetched from anywhere."""
+
 
 def build(past: Past, folder: Path) -> None:
     def commit(message: str, code: str, *numbers: int) -> None:
@@ -100,7 +112,7 @@ def build(past: Past, folder: Path) -> None:
     commit("Numbers that are not zero are added up too", past.right, 3, 5)
 
 
-@pytest.mark.parametrize("past", [GO, RUST, NODE, MOCHA], ids=lambda past: past.tool)
+@pytest.mark.parametrize("past", [GO, RUST, NODE, MOCHA, LACKING], ids=lambda past: past.tool)
 def test_work_in_other_languages_becomes_tasks(past: Past, tmp_path: Path) -> None:
     if shutil.which(past.tool) is None:
         pytest.skip(f"NOT TESTED HERE: {past.tool} is not installed")
@@ -127,3 +139,6 @@ def test_work_in_other_languages_becomes_tasks(past: Past, tmp_path: Path) -> No
     assert mined.refused == {}
     (task,) = load_tasks(tmp_path / "tasks", None, resolve_commit)
     assert task.acceptance.fail_to_pass == (past.proves,)
+    assert [tag for tag in task.tags if tag.startswith("without-")] == (
+        ["without-far-away"] if past is LACKING else []
+    )

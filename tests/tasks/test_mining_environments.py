@@ -9,6 +9,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from closeloop.grading.task_proof import limit_mutant_timeout, make_mutants
 from closeloop.records import attempt as records
@@ -242,6 +243,116 @@ def test_what_cannot_be_installed_is_left_out_and_said(tmp_path, files, install,
     less = leave_out_requirement(recipe, MISSING, folder(tmp_path, files))
     assert (less and less.setup[-1]) == (kept and f"bin/uv pip install {kept}")
     assert less is None or less.how == "newest, without old-thing"
+
+
+NODE_PACKAGE = {
+    "dependencies": {"own": "1"},
+    "devDependencies": {
+        "gone": "^1",
+        "@far/away": "2",
+        "lodash.get": "99",
+        "by-git": "some-one/by-git#semver:^1",
+        "by-address": "https://codeload.example.org/some-one/tar-ball/tar.gz/v1",
+        "beside": "workspace:*",
+        "builds": "1",
+        "mocha": "1",
+    },
+    "optionalDependencies": {"maybe": "1"},
+}
+
+
+@pytest.mark.parametrize(
+    ("output", "left_out"),
+    [
+        ("npm error 404  'gone@^1' is not in this registry.", "gone"),
+        ("npm ERR! 404  'gone@^1' is not in the npm registry.", "gone"),
+        ("npm error 404  The requested resource '@far/away@2' could not be found or", "@far/away"),
+        ("npm error notarget No matching version found for lodash.get@99.", "lodash.get"),
+        ("npm error command git ls-remote ssh://git@example.org/some-one/by-git.git", "by-git"),
+        ("npm error request to https://a.example/some-one/tar-ball/tar.gz/v1 failed", "by-address"),
+        ('npm error Unsupported URL Type "workspace:": workspace:*', "beside"),
+        ("npm error code 1\nnpm error path /w/node_modules/builds\nnpm error command", "builds"),
+        ("ERR_PNPM_FETCH_404  GET https://a.example/@far%2Faway: Not Found - 404", "@far/away"),
+        ("ERR_PNPM_FETCH_404  GET https://a.example/gone/-/gone-1.tgz: Not Found - 404", "gone"),
+        ("ERR_PNPM_NO_MATCHING_VERSION  No matching version found for maybe@1", "maybe"),
+        ("Exit code: 128 Arguments: ls-remote ssh://git@a.example/some-one/by-git.git", "by-git"),
+        ('error An unexpected error occurred: "https://a.example/gone: Not found".', "gone"),
+        ('error Couldn\'t find any versions for "lodash.get" that matches "99"', "lodash.get"),
+        ("error /w/node_modules/builds: Command failed.", "builds"),
+        ("npm error 404  'own@1' is not in this registry.", None),
+        ("npm error 404  'of-another@1' is not in this registry.", None),
+        ("npm error 404  'mocha@1' is not in this registry.", None),
+        ("npm error path /w/node_modules/other/builds", None),
+    ],
+)
+def test_a_package_that_only_development_needs_is_left_out(tmp_path, output, left_out) -> None:
+    found = folder(tmp_path, {"package.json": json.dumps(NODE_PACKAGE)})
+    recipe = Recipe(setup=("make", "npm install --no-audit", "true"), test="npx mocha", how="so")
+    less = leave_out_requirement(recipe, output, found, list)
+    assert (less and less.left_out) == (left_out and (left_out,))
+    assert less is None or less.how == f"so, without {left_out}"
+
+
+def test_packages_that_no_test_uses_are_left_out_where_one_needs_what_cannot_be_installed(
+    tmp_path: Path,
+) -> None:
+    tools = dict.fromkeys(("mocha", "eslint", "gulp-md", "lodash", "@types/node", "ts-node"), "1")
+    scripts = {"test": "npm run lint && mocha", "lint": "eslint ."}
+    package = json.dumps({"scripts": scripts, "devDependencies": tools})
+    found = folder(tmp_path, {"package.json": package})
+    recipe = Recipe(setup=("npm install",), test="npx mocha", how="so")
+    inner = "npm error command git ls-remote ssh://git@example.org/some-one/far-away.git"
+    code = {"lodash"}
+
+    less = leave_out_requirement(recipe, inner, found, code.intersection)
+    by_script = leave_out_requirement(
+        replace(recipe, test="npm test"), inner, found, code.intersection
+    )
+
+    assert less is not None
+    assert less.left_out == ("eslint", "gulp-md")
+    assert by_script is not None
+    assert by_script.left_out == ("gulp-md",)
+    assert leave_out_requirement(less, inner, found, code.intersection) is None
+
+
+@pytest.mark.parametrize(
+    ("lock", "line", "install"),
+    [
+        ("package-lock.json", "npm ci", "npm install"),
+        ("pnpm-lock.yaml", "pnpm install --frozen-lockfile", "pnpm install --no-frozen-lockfile"),
+        ("yarn.lock", "yarn install --frozen-lockfile", "yarn install"),
+    ],
+)
+def test_manifest_and_lock_are_as_before_once_packages_are_installed(
+    tmp_path, lock, line, install
+) -> None:
+    found = folder(tmp_path, {"package.json": json.dumps(NODE_PACKAGE), lock: ""})
+    recipe = Recipe(setup=(line, "npm run build"), test="npx mocha", how="so")
+    once = leave_out_requirement(recipe, "'gone@^1' is not in this registry", found)
+    less = once and leave_out_requirement(once, "No matching version found for maybe@1", found)
+    assert less is not None
+    assert less.left_out == ("gone", "maybe")
+    assert less.setup == (
+        f"cp package.json package.json.whole && cp {lock} {lock}.whole && "
+        "npm pkg delete 'devDependencies[gone]' 'optionalDependencies[maybe]'",
+        install,
+        f"mv package.json.whole package.json && mv {lock}.whole {lock}",
+        "npm run build",
+    )
+    assert leave_out_requirement(less, "'gone@^1' is not in this registry", found, list) is None
+
+
+def test_neighbours_share_packages_that_were_installed_without_one(repo: Path) -> None:
+    package = json.dumps({"name": "shop", "devDependencies": {"gone": "1"}})
+    commits = [changed(repo, "package.json", package), changed(repo, "shop.py", "A = 2\n")]
+    recipe = Recipe(setup=("npm ci",), test="npm test", how="so")
+    found = folder(repo, {"package.json": package})
+    less = leave_out_requirement(recipe, "'gone@1' is not in this registry", found)
+    assert less is not None
+    first, second = (digest_environment(str(repo), each, less.setup, "/") for each in commits)
+    assert first is not None
+    assert first == second
 
 
 def test_what_people_wrote_comes_first_and_what_was_found_last(tmp_path: Path) -> None:
@@ -528,6 +639,15 @@ def test_unittest_is_told_a_file_by_its_pattern(test: str, files: list[str], run
         ),
         ("a\nE   ImportError: b\nE   ImportError: c\n1 error in 1 s\n", "E   ImportError: b"),
         ("npm error code E404\nnpm error 404 No x\nnpm error A complete log", "npm error 404 No x"),
+        (
+            "error: subprocess-exited-with-error\n  × Building wheel did not run\n  ╰─> [2 lines]\n"
+            "      Traceback\n      ModuleNotFoundError: No module named 'babel'\n",
+            "ModuleNotFoundError: No module named 'babel'",
+        ),
+        (
+            "Error: Jest: Failed to parse it\n  Error: Jest: 'ts-node' is required\n    at a",
+            "Error: Jest: 'ts-node' is required",
+        ),
     ],
 )
 def test_of_what_a_broken_setup_says_the_reason_is_told(said: str, reason: str) -> None:

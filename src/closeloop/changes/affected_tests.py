@@ -411,6 +411,10 @@ def find_lost_tests(
     """Return tests that passed before and no longer run, given the status of each on both sides."""
     running = {name for name, status in after.items() if status in RAN_STATUSES}
     bare_names = {_TEST_CASE.sub("", name) for name in running}
+    # A package or test that newly fails may have kept its tests from running.
+    complete = {
+        name for name in running if after[name] == "passed" or before.get(name) == after[name]
+    }
     new_names = {_own_name(name) for name in running - before.keys()}
     changed = _ChangedFiles(sides)
     not_running: dict[str, str] = {}
@@ -423,17 +427,17 @@ def find_lost_tests(
             not_running[name] = SKIPPED
         elif len(not_running) >= MAX_LOST:
             not_running[name] = NOT_RUN
-        elif _has_other_cases(name, bare_names) or changed.removes_test(name, moved):
+        elif _has_other_cases(name, bare_names, complete) or changed.removes_test(name, moved):
             removed_tests += [] if moved else [name]
         else:
             not_running[name] = NOT_RUN
     return LostTests(kept_from_running=not_running, removed=tuple(removed_tests))
 
 
-def _has_other_cases(name: str, bare_names: set[str]) -> bool:
+def _has_other_cases(name: str, bare_names: set[str], complete: set[str]) -> bool:
     """Return whether a test still runs, with other parameters or without one of its subtests."""
     bare = _TEST_CASE.sub("", name)
-    return (bare != name and bare in bare_names) or bare.rpartition("/")[0] in bare_names
+    return (bare != name and bare in bare_names) or bare.rpartition("/")[0] in complete
 
 
 class _ChangedFiles:

@@ -59,6 +59,7 @@ from closeloop.changes.tool_comparison import (
     tool_ending,
 )
 from closeloop.concurrency import compute_in_thread
+from closeloop.grading.suite_run import NO_TEST_RAN
 from closeloop.grading.tool_outcomes import (
     NO_COMMAND_REASON,
     advise_on_setup,
@@ -249,7 +250,8 @@ def _report_unparsed_files(inspection: Inspection) -> Iterator[Unmeasured]:
     if places:
         more = f" and {len(places) - 3} more" if len(places) > 3 else ""
         reason = (
-            f"{', '.join(places[:3])}{more} cannot be parsed, so only the other files were checked"
+            f"{', '.join(places[:3])}{more} cannot be parsed, so the other checks may miss "
+            f"faults in {'this file' if len(places) == 1 else 'these files'}"
         )
         yield Unmeasured(rule="syntax", reason=reason)
 
@@ -432,9 +434,9 @@ def _narrow_tests(tool: CheckTool, inspection: Inspection) -> CheckTool:
 
 
 def describe_fault(fault: Fault | OSError | UnreadableChange) -> str:
-    """Return what went wrong, with the last line that a program printed about it."""
-    first, *output = [line.strip() for line in str(fault).splitlines() if line.strip()] or [""]
-    return f"{first} … {output[-1][:300]}" if output else first[:500]
+    """Return what went wrong, with the line of a program's output that states the cause."""
+    first, _, output = str(fault).strip().partition("\n")
+    return f"{first} {extract_error_line(output)}" if output.strip() else first[:500]
 
 
 def list_check_tools(
@@ -595,7 +597,8 @@ def judge_trial(tool: CheckTool, result: ToolResult) -> CommandTrial:
     if missing := find_missing_program(result.output):
         return CommandTrial(works=False, text=f"did not run: {missing} is not installed")
     # A linter's complaints can be compared; a failing build has none.
-    if tool_ending(result) == "failed" and tool.name != "build":
+    names_failures = tool_ending(result) == "failed" and result.note != NO_TEST_RAN
+    if names_failures and tool.name != "build":
         kind = "test" if tool.is_test else "complaint"
         failing = (
             f"{count_with_noun(len(result.failures), kind)} {'of ' * bool(test_count)}{test_text}"

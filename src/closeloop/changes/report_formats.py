@@ -208,6 +208,7 @@ def plural_phrase(count: int, noun: str) -> str:
 
 MAX_FINDINGS = 40
 MAX_BROKEN = 20
+MAX_LOST_LINES = 3
 MAX_REASONS = 5
 MAX_OUTPUT_LINES = 15
 VERDICT_STYLES = {"pass": "green", "unverified": "yellow", "warn": "yellow", "block": "red"}
@@ -297,14 +298,29 @@ def _render_tools(tools: Sequence[ToolRun]) -> Iterator[RenderableType]:
             Text(make_visible("; ".join(describe_tool_facts(tool))), style="dim"),
         )
     yield table
+    shown_outputs = set[str]()
     for tool in tools:
-        for name in tool.broke[:MAX_BROKEN]:
-            yield Text(f"  broke  {make_visible(name)}", style="red")
-        if len(tool.broke) > MAX_BROKEN:
-            yield Text(f"  … and {len(tool.broke) - MAX_BROKEN} more", style="dim")
-        if is_tool_worse(tool) and tool.output.strip():
-            lines = make_visible(tool.output).strip().splitlines()[-MAX_OUTPUT_LINES:]
+        for line, style in _broken_lines(tool):
+            yield Text(line, style=style)
+        output = tool.output.strip()
+        # One cause, such as a failing setup, may end several tools.
+        if is_tool_worse(tool) and output and output not in shown_outputs:
+            shown_outputs.add(output)
+            lines = make_visible(output).splitlines()[-MAX_OUTPUT_LINES:]
             yield Text("\n".join(f"    {line}" for line in lines), style="dim")
+
+
+def _broken_lines(tool: ToolRun) -> Iterator[tuple[str, str]]:
+    """Yield what a change broke with its style: many tests that no longer run take one line."""
+    lost = {*tool.lost} if len(tool.lost) > MAX_LOST_LINES else set[str]()
+    failing = [entry for entry in tool.broke if entry.rpartition(": ")[0] not in lost]
+    for name in failing[:MAX_BROKEN]:
+        yield f"  broke  {make_visible(name)}", "red"
+    if len(failing) > MAX_BROKEN:
+        yield f"  … and {len(failing) - MAX_BROKEN} more", "dim"
+    if lost:
+        shown = ", ".join(map(make_visible, tool.lost[:MAX_LOST_LINES]))
+        yield f"  broke  {len(tool.lost):,} tests that no longer run, such as {shown}", "red"
 
 
 def _render_findings(findings: Sequence[Finding]) -> Iterator[Text]:

@@ -21,6 +21,7 @@ from closeloop.changes.affected_tests import (
 from closeloop.changes.change_sides import CheckContext, apply_side
 from closeloop.grading.suite_run import (
     KILLED_EXIT_CODES,
+    NO_TEST_RAN,
     NOT_FOUND_EXIT_CODE,
     TIMEOUT_CAUSES,
     detect_runner,
@@ -43,7 +44,7 @@ from closeloop.records.task import Acceptance, Limits
 from closeloop.records.trace import Command
 from closeloop.sandbox.admission import OVERSUBSCRIBED_MESSAGE, run_suite
 from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
-from closeloop.text.wording import count_with_noun
+from closeloop.text.wording import compile_lazily, count_with_noun
 
 # The repository's own tools, each run in a clean workspace on one side of a change.
 
@@ -172,6 +173,10 @@ def _result_from_tests(run: TestRun, *, has_parser: bool) -> ToolResult:
     )
 
 
+_TOOL_FAULT = compile_lazily(r"(?m)^An (?:unexpected )?error has occurred: ")
+"""How pre-commit says that it could not run its hooks, which is no complaint about the code."""
+
+
 def _result_from_command(tool: CheckTool, result: ProcessResult) -> ToolResult:
     state: ToolState = "passed" if result.exit_code == 0 else "failed"
     if result.stopped in TIMEOUT_CAUSES:
@@ -196,6 +201,7 @@ def _result_from_command(tool: CheckTool, result: ProcessResult) -> ToolResult:
         )
         check = check_from_command(event, analyse_command(tool.command, (tool.command,)))
         failures = check.failures.errors if check and check.failures else {}
+        failures = {} if _TOOL_FAULT.search(result.output) else failures
     return ToolResult(
         state=state,
         failures=failures,
@@ -391,10 +397,17 @@ def _build_tool_run(
         mended=tuple(sorted(name for name in failed if _is_mended(name, after)))[:MAX_NAMES],
         output=relevant_output(after, list(regressions.failing)),
         seconds=after.seconds,
-        ran=sum(test in RAN_STATUSES for test in after.tests.values()) if after.tests else None,
+        ran=_count_ran_tests(after),
         selected=tool.selected,
         note=note,
     )
+
+
+def _count_ran_tests(result: ToolResult) -> int | None:
+    """Return how many tests ran; None if none did, as where only loading a test file failed."""
+    if not result.tests or result.note == NO_TEST_RAN:
+        return None
+    return sum(status in RAN_STATUSES for status in result.tests.values())
 
 
 def _is_mended(name: str, after: ToolResult) -> bool:

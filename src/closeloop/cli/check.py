@@ -537,14 +537,17 @@ def render_risk_fit(learned: RiskFit) -> Iterator[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
+    from closeloop.changes.risk.risk_model import MIN_WRONG_CHANGES, list_disordered_levels
     from closeloop.cli.measure import format_rate_interval
 
     yield Text(f"{count_with_noun(learned.changes, 'past change')}, {learned.wrong:,} went wrong "
                f"({learned.reverted:,} reverted): {learned.note}.")  # fmt: skip
     if learned.auc is not None and learned.baseline is not None:
+        few = "" if learned.tested_wrong >= MIN_WRONG_CHANGES else ", which is too few to judge by"
         yield Text(
-            f"AUC {learned.auc:.3f} on {learned.tested:,} later changes; a model of "
-            f"added lines only: {learned.baseline:.3f}."
+            f"AUC {learned.auc:.3f} on {learned.tested:,} later changes, of which "
+            f"{learned.tested_wrong:,} went wrong{few}; lines added alone: "
+            f"{learned.baseline:.3f}; chance: 0.5."
         )
     if learned.calibration:
         curve = Table(
@@ -564,6 +567,10 @@ def render_risk_fit(learned: RiskFit) -> Iterator[RenderableType]:
     levels = Table(title="Changes that went wrong, by risk level", title_justify="left", box=None)
     levels.add_column("level")
     levels.add_column("went wrong", justify="right")
+    levels.add_column("")
+    disordered = list_disordered_levels(learned.held)
     for level_result in learned.held:
-        levels.add_row(level_result.level, format_rate_interval(level_result.wrong))
+        lower = disordered.get(level_result.level)
+        remark = f"less often than {lower.level}: impact or size, not likelihood" if lower else ""
+        levels.add_row(level_result.level, format_rate_interval(level_result.wrong), remark)
     yield levels

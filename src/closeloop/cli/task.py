@@ -506,7 +506,9 @@ def init(
             f"{', '.join(discovery.seen[:8])}{' …' if len(discovery.seen) > 8 else ''}"
         )
     if failed_command is not None:
-        print_warning(f"The {failed_command} command failed: {texts[failed_command]}")
+        reason = texts[failed_command]
+        # The reason of a setup names its command.
+        print_warning(reason if failed_command == "setup" else f"The test command {reason}")
         print_warning(
             "The other commands were not tried: correct `setup` in the file; `closeloop check` "
             "runs them."

@@ -568,6 +568,10 @@ def _build_command_result(command: str, process: ProcessResult, output: str) -> 
     )
 
 
+NO_TEST_RAN = "no test ran"
+"""Broken test files may be named as failures nevertheless."""
+
+
 def _build_notes(reading: SuiteReport, result: CommandResult) -> tuple[str, ...]:
     """Return why this run cannot be called a pass, whatever the single tests say."""
     notes = []
@@ -575,7 +579,7 @@ def _build_notes(reading: SuiteReport, result: CommandResult) -> tuple[str, ...]
     if result.stopped is not None:
         notes.append(f"the tests were stopped: {result.stopped}")
     elif not reading.ran:
-        notes.append("no test ran")
+        notes.append(NO_TEST_RAN)
     elif failed and result.exit_code == 0:
         notes.append(HIDDEN_FAILURES)
     elif not failed and result.exit_code != 0:

@@ -14,6 +14,7 @@ from typing import Literal, get_args
 import msgspec
 
 from closeloop.grading.suite_run import (
+    NO_TEST_RAN,
     RunnerCall,
     ShellWord,
     add_runner_arguments,
@@ -152,6 +153,11 @@ _MISSING_PROGRAM = re.compile(
     r"(?m)(?:^|: )([\w./+-]{1,80}): (?:command )?not found$"
     r"|^g?make(?:\[\d+\])?: ([\w./+-]{1,80}): No such file or directory$"
 )
+_NO_NETWORK = re.compile(
+    r"(?i)could not resolve host|no such host|name resolution|getaddrinfo|network is unreachable"
+)
+_STATED_CAUSE = re.compile(r"(?m)^E {3}(\w+(?:\.\w+)*: \S.*)")
+"""The exception that pytest shows."""
 _MISSING_MODULE = re.compile(r"No module named '?([\w.]{1,80})")
 
 
@@ -183,6 +189,8 @@ def is_silent_test(run: ToolRun) -> bool:
     """Return whether a tool is meant to run tests but ran none."""
     if not is_test_run(run) or run.after == "passed":
         return False
+    if run.note == NO_TEST_RAN and not run.broke:
+        return True  # What failed before too is a test file that cannot be loaded.
     return run.after != "failed" or not (run.ran or run.broke or run.already)
 
 
@@ -195,6 +203,8 @@ def find_missing_program(output: str) -> str | None:
 def advise_on_setup(output: str) -> str:
     """Return advice about a setup that fails."""
     missing = find_missing_program(output)
+    if missing is None and _NO_NETWORK.search(output):
+        return "setup needs the network: check the connection, then run the check again"
     if missing is None:
         return "correct commands.setup"
     return f"install {missing} in commands.setup first, as `closeloop init` proposes it"
@@ -204,7 +214,9 @@ def _explain_silence(run: ToolRun) -> str:
     missing = find_missing_program(run.output)
     module = _MISSING_MODULE.search(run.output)
     lines = [line.strip() for line in run.output.splitlines() if line.strip()]
-    cause = f" ({lines[-1][:MAX_CAUSE_CHARS]})" if lines else ""
+    stated = _STATED_CAUSE.search(run.output)
+    line = stated[1] if stated else lines[-1] if lines else ""
+    cause = f" ({line[:MAX_CAUSE_CHARS]})" if line else ""
     if run.after == "timed out":
         return f"{run.name} timed out; raise check.timeout, or select fewer tests"
     if run.after == "machine trouble":

@@ -286,7 +286,8 @@ def _build_task(
         )
     tags = ["mined", *(["multi-file"] if len(candidate.source_files) > 1 else [])]
     tags += [] if runs_all or run == environment.recipe.test else ["selected-tests"]
-    tags += [f"without-{name}" for name in environment.recipe.left_out]
+    names = (re.sub(r"[^a-z0-9]+", "-", name.lower()) for name in environment.recipe.left_out)
+    tags += [f"without-{name.strip('-')}" for name in names]
     tags += [EXAMPLES_TAG] if candidate.examples else []
     # Slower machines than this one must be able to grade it.
     timeout = max(120.0, 10 * (environment.seconds or 60.0))

@@ -30,7 +30,7 @@ from closeloop.tasks.setup_recipes import (
     leave_out_requirement,
     list_recipes,
 )
-from closeloop.tasks.work_history import find_nearest_tag, list_files_at
+from closeloop.tasks.work_history import find_nearest_tag, find_words_at, list_files_at
 
 QUICK_SECONDS = 15.0
 """A suite up to this many seconds runs whole; from a slower one, tests for about as long."""
@@ -52,9 +52,13 @@ _ERROR_SIGNS = (
     ),
     # Resolvers print the reason after the error, option parsers after the usage line.
     re.compile(r"Because |Failed to (?:build|download|fetch)|\w{1,40}: error: "),
-    re.compile(r"error: |ERROR: (?!usage)|\[ERROR\] |npm (?:ERR!|error) (?!code|A complete log)"),
+    re.compile(
+        r"error: (?!subprocess-exited-with-error)|ERROR: (?!usage)|\[ERROR\] "
+        r"|npm (?:ERR!|error) (?!code|A complete log)"
+    ),
     re.compile(
         r"E {3}(?! )|(?:\w{1,80}\.){0,6}[A-Z]\w{0,80}(?:Error|Exception|NotFound): |panic: "
+        r"|Error: (?!Jest: Failed to parse)"
     ),
 )
 """Prefixes of lines that state a cause, most specific first."""
@@ -212,7 +216,12 @@ class EnvironmentCache:
     def _leave_out(self, recipe: Recipe, candidate: TaskCandidate, output: str) -> Recipe | None:
         """Return the recipe without a requirement that cannot be installed here."""
         with open_manifests(self.repo, candidate.base) as folder:
-            return leave_out_requirement(recipe, output, folder)
+            return leave_out_requirement(
+                recipe,
+                output,
+                folder,
+                lambda words: find_words_at(self.repo, candidate.base, words, _is_script_file),
+            )
 
     def _find_neighbour(self, recipe: Recipe) -> MiningEnvironment | None:
         """Return another environment that runs its tests in the same way."""
@@ -355,6 +364,14 @@ def _find_run_trouble(run: TestRun) -> str | None:
         return None
     count = f"{failed} of {passed + failed} tests fail" if failed else "no test runs"
     return f"{count} ({extract_error_line(run.commands[0].output)})"
+
+
+def _is_script_file(path: str) -> bool:
+    """Return whether a file is code of JavaScript or TypeScript, or configures its tests."""
+    return (
+        re.search(r"\.(?:[cm]?[jt]sx?|vue|svelte)$|(?:^|/)\.(?:mocha|babel|swc)rc", path)
+        is not None
+    )
 
 
 def extract_error_line(text: str) -> str:

@@ -189,7 +189,7 @@ _MANAGERS = {
         name="bun", install="bun install --frozen-lockfile", run="bun run", execute="bunx"
     ),
 }
-_LOCK_FILES = {
+LOCK_FILES = {
     "pnpm-lock.yaml": "pnpm",
     "yarn.lock": "yarn",
     "bun.lock": "bun",
@@ -244,13 +244,13 @@ def probe_javascript_project(folder: ManifestFolder) -> DetectedProject | None:
 def _find_package_manager(folder: ManifestFolder, package: dict[str, Any]) -> PackageManager:
     """Return the one that `packageManager` names, else by the lock file; npm by default."""
     manager_name = str(package.get("packageManager", "")).partition("@")[0]
-    lock = next((name for name in _LOCK_FILES if name in folder), None)
-    return _MANAGERS.get(manager_name) or _MANAGERS[_LOCK_FILES[lock] if lock else "npm"]
+    lock = next((name for name in LOCK_FILES if name in folder), None)
+    return _MANAGERS.get(manager_name) or _MANAGERS[LOCK_FILES[lock] if lock else "npm"]
 
 
 def _setup_command(folder: ManifestFolder, manager: PackageManager) -> ProjectCommand:
     lock = next(
-        (name for name, owner in _LOCK_FILES.items() if owner == manager.name and name in folder),
+        (name for name, owner in LOCK_FILES.items() if owner == manager.name and name in folder),
         None,
     )
     if lock is None:

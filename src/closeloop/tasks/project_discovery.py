@@ -228,11 +228,17 @@ def _build_command(folder: ManifestFolder, tool: str | None) -> ProjectCommand |
 
 
 def _build_requirements(folder: ManifestFolder) -> list[str]:
-    """Return the manifest's build requirements; older setuptools also need wheel."""
+    """Return the manifest's build requirements, with those of hatch's build hooks; older
+    setuptools also need wheel."""
     requires = nested_table(folder.pyproject, "build-system").get("requires")
     requires = requires if isinstance(requires, list) else ["setuptools"]
     wheel = ["wheel"] if "setuptools" in _package_names(requires) else []
     names = [name for name in requires if isinstance(name, str)]
+    hooks = nested_table(folder.pyproject, "tool", "hatch", "build", "hooks")
+    for name in hooks:
+        packages = nested_table(hooks, name).get("dependencies")
+        if isinstance(packages, list):
+            names += [package for package in packages if isinstance(package, str)]
     return [shlex.quote(name) for name in dict.fromkeys([*names, *wheel])]
 
 

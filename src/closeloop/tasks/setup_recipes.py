@@ -6,7 +6,7 @@ import ast
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import PurePosixPath
@@ -23,7 +23,14 @@ from closeloop.tasks.change_parts import (
     read_pytest_options,
     split_option_words,
 )
-from closeloop.tasks.other_projects import NPM_INSTALL, ManifestFolder, call_with_npm, nested_table
+from closeloop.tasks.other_projects import (
+    LOCK_FILES,
+    MANIFEST_FILE,
+    NPM_INSTALL,
+    ManifestFolder,
+    call_with_npm,
+    nested_table,
+)
 from closeloop.tasks.project_discovery import detect_project
 from closeloop.text.wording import compile_lazily
 
@@ -547,14 +554,22 @@ _UNINSTALLABLE = (
 """Messages in which uv and pip name what they cannot install."""
 
 
-def leave_out_requirement(recipe: Recipe, output: str, folder: ManifestFolder) -> Recipe | None:
+FindWords = Callable[[Sequence[str]], Collection[str]]
+"""Return which of the words occur in the code of the project."""
+
+
+def leave_out_requirement(
+    recipe: Recipe, output: str, folder: ManifestFolder, find_words: FindWords = frozenset
+) -> Recipe | None:
     """Return the recipe without what could not be installed; None if that is unknown.
 
     Only extra test requirements are dropped: the project's own dependencies stay.
     """
     *before, install = recipe.setup or ("",)
-    if _INSTALL_COMMAND not in install or len(recipe.left_out) >= MAX_LEFT_OUT:
+    if len(recipe.left_out) >= MAX_LEFT_OUT:
         return None
+    if _INSTALL_COMMAND not in install:
+        return _leave_out_packages(recipe, output, folder, find_words)
     names = {
         _normalise_package(name) for pattern in _UNINSTALLABLE for name in pattern.findall(output)
     }
@@ -566,13 +581,14 @@ def leave_out_requirement(recipe: Recipe, output: str, folder: ManifestFolder) -
     )
     if not dropped_names or "pytest" in dropped_names:
         return None
-    left_out = (*recipe.left_out, *dropped_names)
-    return replace(
-        recipe,
-        setup=(*before, f"{head}{_INSTALL_COMMAND} {shlex.join(kept_words)}"),
-        how=f"{recipe.how.partition(', without ')[0]}, without {', '.join(left_out)}",
-        left_out=left_out,
-    )
+    setup = (*before, f"{head}{_INSTALL_COMMAND} {shlex.join(kept_words)}")
+    return _recipe_without(recipe, setup, dropped_names)
+
+
+def _recipe_without(recipe: Recipe, setup: tuple[str, ...], names: Sequence[str]) -> Recipe:
+    left_out = (*recipe.left_out, *names)
+    how = f"{recipe.how.partition(', without ')[0]}, without {', '.join(left_out)}"
+    return replace(recipe, setup=setup, how=how, left_out=left_out)
 
 
 def _expand_requirements(words: list[str], folder: ManifestFolder) -> list[str]:
@@ -611,3 +627,108 @@ def _read_requirements(text: str) -> list[str]:
 def _requirement_name(requirement: str) -> str:
     match = re.match(r"[A-Za-z0-9][\w.-]*", requirement)
     return _normalise_package(match[0]) if match else requirement
+
+
+# The same for npm, pnpm and yarn, which have no option for it: the package is missing from
+# `package.json` while they install.
+
+_OPTIONAL_TABLES = ("devDependencies", "optionalDependencies")
+_NODE_INSTALL = compile_lazily(
+    r"(?P<manager>npm|pnpm|yarn)(?: ci| install)?(?P<options>(?: --[\w=-]+)*)"
+)
+_FROZEN_OPTION = compile_lazily(r" --(?:frozen-lockfile|immutable)\b")
+_NODE_NAME = r"((?:@[\w.-]+(?:/|%2[fF]))?[\w.-]+)"
+_NODE_UNINSTALLABLE = (
+    compile_lazily(rf"'{_NODE_NAME}@[^'\n]*' (?:is not in|could not be found)"),
+    compile_lazily(rf"No matching version found for {_NODE_NAME}@"),
+    compile_lazily(rf"https?://[^\s\"]+?/{_NODE_NAME}(?:/-/[^/\s\"]+)?: Not [fF]ound"),
+    compile_lazily(rf"Couldn't find (?:package|any versions for) \"{_NODE_NAME}\""),
+    compile_lazily(rf"(?m)/node_modules/{_NODE_NAME}(?::|$)"),
+)
+"""Messages in which npm, pnpm and yarn name what they cannot install."""
+_RUNNER_PART = compile_lazily(
+    r"^@types/|^typescript$|jest|vitest|vite\b|mocha|chai|babel|swc|esbuild|ts-node|tsx"
+)
+_HOST_PREFIX = compile_lazily(r"(?:git\+)?\w+://[^/]*/|git@[^:]+:|(?:github|gitlab|bitbucket):")
+
+
+def _leave_out_packages(
+    recipe: Recipe, output: str, folder: ManifestFolder, find_words: FindWords
+) -> Recipe | None:
+    """Return the recipe without packages that only development needs: those that cannot be
+    installed, else, if they need something else that cannot, all that the tests do not use."""
+    specs = {
+        (table, name): str(spec)
+        for table in _OPTIONAL_TABLES
+        for name, spec in nested_table(folder.read_json(MANIFEST_FILE), table).items()
+    }
+    names = {
+        re.sub("%2[fF]", "/", name)
+        for pattern in _NODE_UNINSTALLABLE
+        for name in pattern.findall(output)
+    }
+    candidates = [name for _, name in specs if name not in recipe.left_out]
+    dropped_names = [
+        name
+        for (_, name), spec in specs.items()
+        if name in candidates and (name in names or _is_source_named(spec, output))
+    ] or _find_unused_packages(candidates, recipe.test, folder, find_words)
+    installs = [
+        (index, match)
+        for index, line in enumerate(recipe.setup)
+        if (match := _NODE_INSTALL.fullmatch(line))
+    ]
+    if not installs or not dropped_names or {*dropped_names} & {*recipe.test.split()}:
+        return None
+    index, match = installs[0]
+    manager = match["manager"]
+    install = f"{manager} install{_FROZEN_OPTION.sub('', match['options'])}"
+    if manager == "pnpm" and "--no-frozen-lockfile" not in install:
+        install += " --no-frozen-lockfile"
+    absent = {*recipe.left_out, *dropped_names}
+    removed = [f"{table}[{name}]" for table, name in specs if name in absent]
+    files = [name for name in (MANIFEST_FILE, *LOCK_FILES) if name in folder]
+    prepare = [
+        *(f"cp {name} {name}.whole" for name in files),
+        f"npm pkg delete {shlex.join(removed)}",
+    ]
+    restore = [f"mv {name}.whole {name}" for name in files]
+    around = 1 if recipe.left_out else 0
+    setup = (
+        *recipe.setup[: index - around],
+        " && ".join(prepare),
+        install,
+        " && ".join(restore),
+        *recipe.setup[index + 1 + around :],
+    )
+    return _recipe_without(recipe, setup, dropped_names)
+
+
+def _find_unused_packages(
+    names: Sequence[str], test: str, folder: ManifestFolder, find_words: FindWords
+) -> list[str]:
+    """Return packages that neither code nor scripts of the tests name, and that are no part of a
+    runner."""
+    scripts = nested_table(folder.read_json(MANIFEST_FILE), "scripts")
+    called = " ".join([test, *map(str, scripts.values())]) if "npm " in test else test
+    unknown = [
+        name
+        for name in names
+        if not _RUNNER_PART.search(name)
+        and not re.search(rf"(?<![\w-]){re.escape(name)}\b", called)
+    ]
+    used = find_words(unknown) if unknown else ()
+    return [name for name in unknown if name not in used]
+
+
+def _is_source_named(spec: str, output: str) -> bool:
+    """Return whether the output names where a package comes from, if that is no registry."""
+    scheme = spec.partition(":")[0]
+    if scheme in ("workspace", "catalog"):
+        return f'"{scheme}:": {spec}' in output
+    source = re.match(
+        r"([\w.-]+/[\w.-]+?)(?:\.git)?(?:[#/]|$)", _HOST_PREFIX.sub("", spec, count=1)
+    )
+    is_address = source is not None and scheme not in ("npm", "file", "link", "portal")
+    pattern = rf"[/:]{re.escape(source[1])}(?![\w-])" if source is not None else ""
+    return is_address and re.search(pattern, output) is not None

@@ -671,7 +671,7 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
         reason = "too many unknown names: not all of them were searched for"
         unmeasured.append(Unmeasured(rule=rules[0].name, reason=reason))
     flags = [*find_unknown_flags(inspection), *find_unknown_settings(inspection)]
-    return [*_build_findings(nowhere, typed, flags), *unmeasured]
+    return [*_build_findings(nowhere, typed, flags, inspection), *unmeasured]
 
 
 def _broken_files(suspects: Iterable[Suspect]) -> set[str]:
@@ -691,12 +691,24 @@ def _is_bare_name(suspect: Suspect) -> bool:
     )
 
 
+def _is_unparsed(use: NameUse, inspection: Inspection) -> bool:
+    """Return whether a name is on a line that cannot be parsed: its words are no names."""
+    module = inspection.modules.get(("after", use.path))
+    return module is not None and use.line in module.broken_lines
+
+
 def _build_findings(
-    nowhere: Sequence[Suspect], typed: Sequence[Suspect], flags: Sequence[Suspect]
+    nowhere: Sequence[Suspect],
+    typed: Sequence[Suspect],
+    flags: Sequence[Suspect],
+    inspection: Inspection,
 ) -> Iterator[Finding]:
     by_name: dict[tuple[str, str], list[Suspect]] = defaultdict(list)
     broken = _broken_files((*nowhere, *typed))
-    for entry in (*nowhere, *typed, *flags):
+    entries = (
+        entry for entry in (*nowhere, *typed, *flags) if not _is_unparsed(entry.use, inspection)
+    )
+    for entry in entries:
         if not (entry.use.path in broken and _is_bare_name(entry)):
             by_name[entry.use.path, entry.use.text].append(entry)
     agreed = {_use_key(suspect) for suspect in nowhere} & {_use_key(suspect) for suspect in typed}

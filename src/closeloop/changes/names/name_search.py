@@ -45,10 +45,17 @@ SCRIPT_LANGUAGES = ("javascript", "typescript", "tsx")
 _SCRIPT_ENDINGS = (".ts", ".tsx", ".d.ts", ".js", ".jsx", ".mts", ".cts", ".mjs", ".cjs")
 _SOURCE_ROOTS = ("", "src", "lib", "python")
 _DYNAMIC_EXPORTS = {
-    "python": re.compile(rb"import \*|import_module|__import__|globals\(\)|sys\.modules|setattr\("),
+    "python": re.compile(
+        rb"import \*|import_module|__import__|sys\.modules|setattr\((?!self\b|cls\b)"
+        # Not where a name of the module is only read.
+        rb"|globals\(\)(?!\.get\(|\[[^\]\n]*\](?!\s*=(?!=)))"
+    ),
     "scripts": re.compile(rb"export \*|module\.exports|\bexports\b\s*[.=\[]"),
 }
 """Patterns showing that a file exports names which are not written in it."""
+_MODULE_LOOKUP = re.compile(rb"^def __getattr__\(\s*(\w+).*\n(?:(?:[ \t)].*)?\n)*", re.MULTILINE)
+"""A module's `__getattr__`. It gives only names of the file if it raises for others, and passes
+none on."""
 
 
 class NameScope(Record):
@@ -333,7 +340,8 @@ class NameEnvironment:
     def _scope_of_files(
         self, label: str, files: list[str], dynamic: re.Pattern[bytes]
     ) -> NameScope | None:
-        if any(dynamic.search(self.sides.read("after", file) or b"") for file in files):
+        contents = [self.sides.read("after", file) or b"" for file in files]
+        if any(dynamic.search(content) or _passes_names_on(content) for content in contents):
             return None
         names = frozenset[str]().union(
             *(self.file_words(file) for file in files),
@@ -425,6 +433,16 @@ class NameEnvironment:
             if standard_names is not None
             else None
         )
+
+
+def _passes_names_on(content: bytes) -> bool:
+    """Return whether a module of Python looks names up elsewhere that it does not have."""
+    lookup = _MODULE_LOOKUP.search(content)
+    if lookup is None:
+        return False
+    body = lookup[0].partition(b"\n")[2]
+    is_computed = re.search(rb"\b" + lookup[1] + rb"\.", body) is not None
+    return is_computed or b"AttributeError" not in body or b"getattr(" in body
 
 
 def _script_package(module: str) -> str:

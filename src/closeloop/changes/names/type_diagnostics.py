@@ -513,6 +513,8 @@ def _examine_diagnostic(diagnostic: TypeDiagnostic, search: NameSearch) -> Suspe
         receiver="" if diagnostic.kind == "attribute" else None,
     )
     if diagnostic.kind == "name":
+        if _is_starred_submodule(diagnostic, search):
+            return None
         similar_name = find_nearest_name(diagnostic.name, search.bound_names(diagnostic.path))
         return Suspect(use=use, near=similar_name, certain=similar_name is not None)
     if diagnostic.kind == "keyword":
@@ -534,6 +536,19 @@ def _examine_diagnostic(diagnostic: TypeDiagnostic, search: NameSearch) -> Suspe
         certain = not search.name_exists(use.text, use)
         return None if is_present else Suspect(use=use, certain=certain)
     return _examine_attribute(diagnostic, use, search)
+
+
+def _is_starred_submodule(diagnostic: TypeDiagnostic, search: NameSearch) -> bool:
+    """Return whether `from package import *` gives it as a module that the package imports, which
+    the type checker does not follow."""
+    environment = search.around
+    return any(
+        diagnostic.name in environment.list_submodules(file)
+        and diagnostic.name in environment.file_words(file)
+        for source_import in search.read_module(diagnostic.path).imports
+        if source_import.name == "*"
+        for file in environment.find_python_files(diagnostic.path, source_import.module)
+    )
 
 
 def _examine_keyword(

@@ -31,6 +31,7 @@ from closeloop.changes.risk.online_packages import AGE_RULE
 from closeloop.changes.risk.risk_model import (
     BANDS,
     RiskModel,
+    describe_size_effect,
     determine_risk_level,
     estimate_chance,
     explain_level,
@@ -87,9 +88,10 @@ def _describe_rank(rank: float, model: RiskModel) -> str:
     """Describe how large the change is, and what that means."""
     among = f"the {model.past:,} past changes here" if model.past else "changes in other projects"
     share = "nearly all" if rank > 0.995 else format_percent(rank)
-    if likelihood_band(rank) == "small":
-        return f"only {share} of {among} add fewer lines, and small changes seldom go wrong"
-    return f"{share} of {among} add fewer lines, and larger changes go wrong more often"
+    is_small = likelihood_band(rank) == "small"
+    effect = describe_size_effect(model, is_small=is_small)
+    text = f"{'only ' if is_small else ''}{share} of {among} add fewer lines"
+    return f"{text}, and {effect}" if effect else text
 
 
 def api_factors(changes: Sequence[ApiChange], sides: ChangeSides) -> Iterator[RiskFactor]:
@@ -341,13 +343,14 @@ def assess_risk(
     level = determine_risk_level(rank, factors, settings)
     chance = estimate_chance(model, surface.source_added, surface.files)
     row = impact_row(factors, settings.risk_rows)
+    uncovered = any(factor.name == "coverage" and factor.value for factor in factors)
     return Risk(
         level=level,
         reasons=risk_reasons(level, factors),
         factors=tuple(factors),
         likelihood=rank,
         chance=chance,
-        note=explain_level(level, row, model.held, chance),
+        note=explain_level(level, row, model.held, chance, uncovered=uncovered),
         unmeasured=tuple(unmeasured),
     )
 

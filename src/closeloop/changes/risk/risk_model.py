@@ -87,6 +87,10 @@ def risk_reasons(level: RiskLevel, factors: Sequence[RiskFactor]) -> tuple[str, 
 # Whether higher levels went wrong more often here, and what a level means if not.
 
 
+MIN_COMPARED_CHANGES = 10
+"""With fewer changes of a level, its share that went wrong is not shown."""
+
+
 class LevelRate(Record):
     """Past changes that a level would have had, and how many of them went wrong.
 
@@ -109,7 +113,12 @@ def list_disordered_levels(level_rates: Sequence[LevelRate]) -> dict[RiskLevel, 
 
 
 def explain_level(
-    level: RiskLevel, row: ImpactRow, level_rates: Sequence[LevelRate], chance: RevertChance | None
+    level: RiskLevel,
+    row: ImpactRow,
+    level_rates: Sequence[LevelRate],
+    chance: RevertChance | None,
+    *,
+    uncovered: bool = False,
 ) -> str | None:
     """Explain that a level states impact or size rather than likelihood; None if it need not be
     said."""
@@ -120,6 +129,11 @@ def explain_level(
     if lower is not None:
         own_rate = by_level[level]
         subject = "size" if row == "none" else "impact"
+        if min(own_rate.of, lower.wrong.of) < MIN_COMPARED_CHANGES:
+            return (
+                f"{level} refers to {subject} only: too few such changes are known here to say "
+                "how often they go wrong"
+            )
         return (
             f"{level} refers to {subject} only: here {format_percent(own_rate.value)} of "
             f"{own_rate.of:,} such changes went wrong, and "
@@ -129,8 +143,22 @@ def explain_level(
     if row == "breaking":
         return f"{level} refers to impact: it follows from what this change touches"
     if chance is not None and chance.usual is not None and chance.value <= chance.usual:
+        if row == "none" and not uncovered:
+            return f"{level} refers to size only: larger changes did not go wrong more often here"
         return f"{level} refers to impact only: by its size the change is an ordinary one"
     return None
+
+
+def describe_size_effect(model: RiskModel, *, is_small: bool) -> str | None:
+    """Describe how often changes of this size go wrong; None if the history here shows nothing or
+    the opposite."""
+    size_rates = [level_rate for level_rate in model.held if level_rate.level != "critical"]
+    if list_disordered_levels(size_rates) or (model.of and model.weights[1] <= 0):
+        return None
+    place = "here" if model.of else "in most projects"
+    if is_small:
+        return f"smaller changes go wrong less often {place}"
+    return f"larger changes go wrong more often {place}"
 
 
 # Minimal logistic regression.
@@ -219,6 +247,11 @@ _BREAKING_KINDS = frozenset(("ci", "schema", "migration"))
 _SHARED_KINDS = frozenset(("config", "manifest"))
 _COLUMN_CHOICES = (("lines added",), ("lines added", "files"))
 
+_SIZE_ONLY = (
+    "only size is used: in ten projects, the history of files, tests and authors did not improve "
+    "the prediction"
+)
+
 DEFAULT_SLOPE = 0.52
 DEFAULT_LINES = (0, 1, 1, 2, 3, 4, 5, 7, 9, 11, 14, 17, 20, 25, 32, 41, 56, 79, 123, 295)
 """The shipped default, from 33,323 changes of three large projects in Go and Java: the weight of
@@ -266,6 +299,8 @@ class RiskFit(Record):
     baseline: float | None = None
     """AUC of lines added alone, on the same later changes."""
     tested: int = 0
+    tested_wrong: int = 0
+    """Of the later changes, those that went wrong: with few, the AUC says little."""
     calibration: tuple[CalibrationBin, ...] = ()
     held: tuple[LevelRate, ...] = ()
 
@@ -294,7 +329,7 @@ def fit_risk_model(history: History) -> RiskFit:
         note = (
             f"the default model, which ranks by lines added: only {wrong} of "
             f"{len(past):,} past changes are known to have gone wrong, and fitting "
-            f"needs {MIN_WRONG_CHANGES} of {MIN_CHANGES}"
+            f"needs {MIN_WRONG_CHANGES} of {MIN_CHANGES}; {_SIZE_ONLY}"
         )
         backtest = _BacktestResult()
     else:
@@ -302,14 +337,15 @@ def fit_risk_model(history: History) -> RiskFit:
         note = (
             f"fitted to {' and '.join(model.columns)} of {len(past):,} past changes; "
             f"tested on the latest {backtest.tested:,} after fitting to the earlier "
-            "ones; only size is used: the history of files, tests and authors do not "
-            "improve the prediction"
+            f"ones; {_SIZE_ONLY}"
         )
     level_rates = model.held or _level_rates(model, history)
+    counts = {level_rate.level: level_rate.wrong.of for level_rate in level_rates}
     for level, lower in list_disordered_levels(level_rates).items():
+        few = min(counts[level], lower.wrong.of) < MIN_COMPARED_CHANGES
         note += (
-            f"; {level} went wrong less often than {lower.level}, so it refers to "
-            "impact or size, not to likelihood"
+            f"; {level} went wrong less often than {lower.level}"
+            f"{' (few changes)' if few else ''}, so it refers to impact or size, not to likelihood"
         )
     return RiskFit(
         model=model,
@@ -320,6 +356,7 @@ def fit_risk_model(history: History) -> RiskFit:
         auc=backtest.auc,
         baseline=backtest.baseline,
         tested=backtest.tested,
+        tested_wrong=backtest.tested_wrong,
         calibration=backtest.calibration,
         held=level_rates,
     )
@@ -410,6 +447,7 @@ class _BacktestResult(Record):
     auc: float | None = None
     baseline: float | None = None
     tested: int = 0
+    tested_wrong: int = 0
     calibration: tuple[CalibrationBin, ...] = ()
 
 
@@ -422,6 +460,7 @@ def _backtest_model(past: Sequence[PastChange], columns: tuple[str, ...]) -> _Ba
         auc=roc_auc(scores, hits),
         baseline=roc_auc([float(change.added or 0) for change in later], hits),
         tested=len(later),
+        tested_wrong=sum(hits),
         calibration=_calibration_curve([sigmoid(score) for score in scores], hits),
     )
 

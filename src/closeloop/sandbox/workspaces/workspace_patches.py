@@ -295,7 +295,8 @@ _ASSIGNMENT = compile_lazily(r"[A-Z_]+=[\w.+-]*")
 _INSTALL_COMMAND = compile_lazily(
     r"(?:\S*python[\d.]* -m venv .*|(?:\S*python[\d.]* -m |\S*uv )?\S*pip3? install .*"
     r"|\S*uv (?:sync|venv)\b.*|\S*(?:poetry|pdm|pipenv) install\b.*|\S*hatch env create"
-    r"|(?:npm|pnpm|yarn) (?:ci|install)\b.*|yarn|go mod download|cargo fetch"
+    r"|(?:npm|pnpm|yarn) (?:ci|install)\b.*|yarn|npm pkg delete .*|cp (\S+) \1\.whole"
+    r"|mv (\S+)\.whole \2|go mod download|cargo fetch"
     r"|go vet .*|go test -exec=true .*|\S*pre-commit install-hooks"
     r"|\S*mvnw? -B dependency:go-offline)"
 )
