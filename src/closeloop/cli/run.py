@@ -448,14 +448,23 @@ def interest_of_attempt(row: AttemptRow, results: ExperimentResults) -> int:
 def _make_rule_counter(
     results: ExperimentResults, rule: str
 ) -> Callable[[Sequence[AttemptRow]], str]:
-    """Return a function that counts attempts with a finding of that rule."""
+    """Return a function that counts attempts with a finding of that rule.
 
-    def has_finding(row: AttemptRow) -> bool:
-        measurement = results.measurements.get(row.id)
-        findings = measurement.findings if measurement else ()
-        return any(finding.rule == rule and finding.silenced is None for finding in findings)
+    It returns a dash where no attempt was measured: without a trace nothing is known.
+    """
 
-    return lambda rows: _format_count(rows, has_finding)
+    def count_with_finding(rows: Sequence[AttemptRow]) -> str:
+        measured = [row for row in rows if row.id in results.measurements]
+        found = sum(
+            any(
+                finding.rule == rule and finding.silenced is None
+                for finding in results.measurements[row.id].findings
+            )
+            for row in measured
+        )
+        return str(found) if measured else "–"
+
+    return count_with_finding
 
 
 def format_pass_count(rows: Sequence[AttemptRow]) -> str:
