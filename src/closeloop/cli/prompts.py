@@ -396,7 +396,7 @@ def find_trial(store: Store, name: str, score: str) -> Trial:
     memory = load_project(Path.cwd()).settings.memory
     trials = {trial.name: trial for trial in list_trials(store, memory, score)}
     if name not in trials:
-        raise unknown_name_error("trial", name, sorted(trials))
+        raise unknown_name_error("A/B test", name, sorted(trials))
     return trials[name]
 
 

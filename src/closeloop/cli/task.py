@@ -464,7 +464,7 @@ def init(
         Find the commands without running them.
     """
     from closeloop.cli.config import CONFIG_NAME, find_repository_root
-    from closeloop.cli.console import print_json, print_line, print_warning
+    from closeloop.cli.console import print_json, print_line
     from closeloop.records.errors import BadInput, MachineFailed
     from closeloop.tasks.project_discovery import discover_commands, render_config
 
@@ -506,19 +506,29 @@ def init(
             f"{', '.join(discovery.seen[:8])}{' …' if len(discovery.seen) > 8 else ''}"
         )
     if failed_command is not None:
-        print_warning(f"The {failed_command} command failed: {texts[failed_command]}")
-        print_warning(
-            "The other commands were not tried: correct `setup` in the file; `closeloop check` "
-            "runs them."
-            if failed_command == "setup"
-            else "It is only a comment in the file, and `closeloop check` and `closeloop mine` "
-            "run no tests: add what it needs to `setup`, and remove the `#` before `test`."
-        )
+        warn_of_failed_command(failed_command, texts[failed_command])
         return 1
     print_line("Next: review the file, then create tasks from past commits with `closeloop mine`,")
     print_line("or write one with `closeloop task new NAME`. To run them without a key:")
-    print_line("`closeloop run --agent noop --agent reference`, no change and the known good one.")
+    print_line("`closeloop run --agent noop --agent reference` (no change, and the reference).")
     return 0
+
+
+def warn_of_failed_command(name: str, text: str) -> None:
+    """Print why the setup or the test command failed, and what to do."""
+    from closeloop.cli.console import print_warning
+
+    if name == "setup":
+        print_warning(
+            f"{text}\nThe other commands were not tried: correct `setup` in the file; "
+            "`closeloop check` then runs them."
+        )
+    else:
+        print_warning(
+            f"The test command failed: {text}\nIt is only a comment in the file, and `closeloop "
+            "check` and `closeloop mine` run no tests: add what it needs to `setup`, and remove "
+            "the `#` before `test`."
+        )
 
 
 def try_discovered(
