@@ -208,6 +208,8 @@ def plural_phrase(count: int, noun: str) -> str:
 
 MAX_FINDINGS = 40
 MAX_BROKEN = 20
+MAX_BROKEN_ALIKE = 3
+"""Shown of those that fail with the same message."""
 MAX_REASONS = 5
 MAX_OUTPUT_LINES = 15
 VERDICT_STYLES = {"pass": "green", "unverified": "yellow", "warn": "yellow", "block": "red"}
@@ -298,13 +300,34 @@ def _render_tools(tools: Sequence[ToolRun]) -> Iterator[RenderableType]:
         )
     yield table
     for tool in tools:
-        for name in tool.broke[:MAX_BROKEN]:
-            yield Text(f"  broke  {make_visible(name)}", style="red")
-        if len(tool.broke) > MAX_BROKEN:
-            yield Text(f"  … and {len(tool.broke) - MAX_BROKEN} more", style="dim")
-        if is_tool_worse(tool) and tool.output.strip():
+        yield from _render_broken(tool.broke)
+        explained = tool.broke and all(": " in name for name in tool.broke)
+        if is_tool_worse(tool) and not explained and tool.output.strip():
             lines = make_visible(tool.output).strip().splitlines()[-MAX_OUTPUT_LINES:]
             yield Text("\n".join(f"    {line}" for line in lines), style="dim")
+
+
+def _render_broken(names: Sequence[str]) -> Iterator[Text]:
+    """Yield a line for each broken test or new complaint; for many that fail alike, a few."""
+    from rich.text import Text
+
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        message = name.partition(": ")[2]
+        alike.setdefault(message or name, []).append(name)
+    printed = hidden_count = 0
+    for message, group in alike.items():
+        visible = group[: max(0, min(MAX_BROKEN_ALIKE, MAX_BROKEN - printed))]
+        printed += len(visible)
+        for name in visible:
+            yield Text(f"  broke  {make_visible(name)}", style="red")
+        if not visible:
+            hidden_count += len(group)
+        elif len(group) > len(visible):
+            more = f"  … and {len(group) - len(visible)} more: {make_visible(message)}"
+            yield Text(more, style="dim")
+    if hidden_count:
+        yield Text(f"  … and {hidden_count} more", style="dim")
 
 
 def _render_findings(findings: Sequence[Finding]) -> Iterator[Text]:
