@@ -336,7 +336,8 @@ def _comfortable_width(column: Column) -> int:
 
 
 def _is_rigid(column: Column) -> bool:
-    return column.justify == "right" or column._index == 0 or column.no_wrap
+    is_name = column._index == 0 and column.min_width is None
+    return column.justify == "right" or is_name or column.no_wrap
 
 
 def _column_width(column: Column) -> int:

@@ -317,10 +317,14 @@ def run_summary_tables(
     return [*tables, Text(), *attempts_to_look_at(dev), *sets, *review_pointers(results)]
 
 
+MIN_TASK_CHARS = 24
+"""Width of a task's name on a narrow terminal; a longer one takes several lines."""
+
+
 def run_outcomes_table(results: ExperimentResults) -> Table:
     """Build a table with a row per task, a column per variant and a mark per attempt."""
     table = Table(title="Outcomes by task", title_justify="left", title_style="bold", box=None)
-    table.add_column("task", no_wrap=True)
+    table.add_column("task", min_width=MIN_TASK_CHARS)  # so that the variants stay beside it
     for variant in results.variants:
         table.add_column(make_visible(variant.name), overflow="fold")
     for task in (task for task in results.tasks if task.id not in results.skipped):
