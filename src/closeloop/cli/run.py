@@ -21,8 +21,8 @@ from rich.text import Text
 
 from closeloop.cli.console import (
     OUTCOME_MARKS,
-    RESUMED,
     JsonFlag,
+    WaitingLog,
     describe_waiting,
     failure_reason,
     make_visible,
@@ -150,6 +150,7 @@ class RunProgressBar:
         self.line: TaskID | None = None
         self.print_stage = print_stage
         """Prints a line in a log, where there is no bar."""
+        self.waiting_log = None if print_stage is None else WaitingLog(print_stage, clock)
         self.next_log = clock() + LOG_SECONDS
         if bar is not None:
             self.line = bar.add_task(
@@ -208,8 +209,8 @@ class RunProgressBar:
     def note_waiting(self, suite_count: int) -> None:
         """Show that tests wait for so many suites of other processes, or no longer."""
         self.others = suite_count
-        if self.print_stage is not None:
-            self.print_stage(describe_waiting(suite_count, RESUMED))
+        if self.waiting_log is not None:
+            self.waiting_log.note(suite_count)
         self.draw_bar()
 
     def draw_bar(self) -> None:

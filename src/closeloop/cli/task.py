@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -660,7 +661,7 @@ async def prove_and_hide(
 ) -> list[Proof]:
     """Verify tasks by their controls; proofs of held-out tasks reveal only the result."""
     from closeloop.attempts.run_resources import open_workspaces, prove_tasks
-    from closeloop.cli.console import open_console, print_waiting
+    from closeloop.cli.console import WaitingLog, open_console, print_warning
     from closeloop.cli.run import warn_of_sandbox_gaps
     from closeloop.sandbox.admission import report_waiting
     from closeloop.store.store import open_project_store
@@ -671,7 +672,7 @@ async def prove_and_hide(
         warn_of_sandbox_gaps(workspaces)
         with (
             open_project_store(settings, root) as store,
-            report_waiting(print_waiting),
+            report_waiting(WaitingLog(print_warning, time.monotonic).note),
             open_console(stderr=True).status("verifying …") as status,
         ):
             task_proofs = await prove_tasks(
