@@ -897,7 +897,7 @@ def demo(folder: Path = DEMO_FOLDER, /) -> int:
     print_line(
         f"\nNext, in {folder}:\n"
         "  closeloop serve                      # the dashboard at http://127.0.0.1:4318\n"
-        "  closeloop compare careful looping    # which variant is better, and how sure that is\n"
+        "  closeloop compare careful looping    # which variant is better, with intervals\n"
         "  closeloop run --model anthropic/NAME # a real model, with ANTHROPIC_API_KEY set"
     )
     if sys.stdin.isatty() and sys.stdout.isatty():
