@@ -61,6 +61,9 @@ BANNED = {
     r"\bare the least\b": "at least … are needed",
     r"\bnobody knows\b": "unknown",
     r"\bspeaks? of\b": "refers to",
+    r"\bspeaks? for failure\b": "is a sign of failure",
+    r"\bhow sure that is\b": "with an interval",
+    r"\b(?:tell|tells) (?:\w+ ){0,3}(?:apart|from)\b": "distinguish",
 }
 PROMPT_MODULES = {
     *("agents/builtin.py", "agents/headless_agent.py", "judges/change_review.py"),

@@ -391,3 +391,14 @@ def test_a_terminal_shows_the_first_of_many():
     assert "m39" in text
     assert "m40" not in text
     assert "… and 60 more" in text
+
+
+def test_a_terminal_shows_few_of_many_that_fail_alike():
+    alike = tuple(f"tests/test_days.py::test_{n}: AttributeError: no 'leap'" for n in range(30))
+    other = ("tests/test_days.py::test_else: assert 1 == 2",)
+    tool = replace(BAD.tools[0], broke=(*alike, *other), output="30 lines of a source file")
+    text = printed(replace(BAD, tools=(tool,)))
+    assert text.count("broke  ") == 4
+    assert "… and 27 more: AttributeError: no 'leap'" in text
+    assert "test_else: assert 1 == 2" in text
+    assert "of a source file" not in text, "the messages say what is wrong"

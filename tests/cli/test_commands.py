@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -306,6 +307,24 @@ def test_a_model_server_in_trouble_leaves_attempts_unscored(project, status, bod
     (row,) = json.loads(result.stdout)["attempts"]
     assert (row["exit"], row["outcome"]) == ("machine", "unscored")
     assert row["outcome_cause"]
+
+
+def test_an_agent_that_records_nothing_is_not_measured(project):
+    """Its claim may be false, and nothing shows it: a count of 0 would say that it is not."""
+    with (project / "closeloop.toml").open("a") as file:
+        file.write('[variants.mute]\nagent = "command"\nsettings = {program = "echo It is 42."}\n')
+    printed = typed(project, "run", "question", "--variant", "mute").stdout
+    rows = {line[:33].strip(): line[33:].strip() for line in printed.splitlines()}
+    assert rows["passed / scored"] == "1 of 1"
+    unknown = ("made a false claim", "claimed success without a check", "median turns")
+    assert [rows[name] for name in unknown] == ["–", "–", "–"]
+    attempt = re.search(r"closeloop show (\w+)", printed)[1]
+    assert "no trace was recorded: how the agent worked" in typed(project, "show", attempt).stdout
+    assert "1 attempt has no trace" in refused(project, "measure", attempt)
+    figures = json.loads(typed(project, "metrics", "--json").stdout)["figures"]
+    values = {figure["metric"]: figure["value"] for figure in figures}
+    assert (values["without findings"], values["turns"]) == (None, None)
+    assert "has only the variant 'mute'" in refused(project, "compare")
 
 
 def test_two_runs_at_once_share_the_work(project):

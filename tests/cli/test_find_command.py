@@ -205,6 +205,25 @@ def test_a_table_that_fits_nowhere_folds_and_loses_nothing(
         assert len(lines) == 2
 
 
+def test_a_long_name_may_wrap_so_that_results_stay_beside_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = Table(box=None)
+    table.add_column("task", min_width=24)
+    table.add_column("noop")
+    table.add_column("reference")
+    table.add_row("add-support-user-specific-replacements-646761e5", "nothing was changed", "ok")
+    out = Terminal()
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "xterm")
+    with redirect_stdout(out):
+        print_parts(table)
+    heading, first, *_ = _STYLE.sub("", out.getvalue()).splitlines()
+    assert heading.split() == ["task", "noop", "reference"]
+    assert first.split()[-1] == "ok"
+    assert "".join(out.getvalue().split()).count("646761e5") == 1
+
+
 def test_show_keeps_the_head_of_a_request_and_the_end_of_an_output() -> None:
     lines = "\n".join(f"line {number}" for number in range(20))
     trace = Trace(

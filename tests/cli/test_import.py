@@ -80,7 +80,7 @@ def test_an_import_ends_with_what_can_be_learned_today(home: Path) -> None:
     report = json.loads(closeloop(home, "triage", "--since", "all", "--json").stdout)
     reasons = report["sessions"][0]["reasons"]
     speaking = [reason["text"] for reason in reasons if reason["effect"] < 0][:2]
-    assert line.endswith(f" ({'; '.join(speaking) or 'nothing speaks for failure'})")
+    assert line.endswith(f" ({'; '.join(speaking) or 'no sign of failure'})")
     assert lessons[-1].startswith("closeloop serve ")
     assert closeloop(home, "import").stdout.endswith("\n".join(lessons) + "\n"), "again, the same"
     assert "Summary of your sessions" not in closeloop(home, "import", "--json").stdout

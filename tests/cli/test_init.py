@@ -85,7 +85,7 @@ def test_a_new_task_needs_only_its_request(
     init(repo, untried=True)
     monkeypatch.chdir(repo / "pkg")
     new("rounding", prompt="Fix the rounding.", json=True)
-    said = json.loads(capsys.readouterr().out.partition("known good one.\n")[2])
+    said = json.loads(capsys.readouterr().out.partition("and the reference).\n")[2])
     task = load_task(Path(said["file"]), repo, lambda repo, revision: revision)
     assert (task.id, task.prompt) == ("rounding", "Fix the rounding.")
     assert task.base == said["base"] == git(repo, "rev-parse", "HEAD")

@@ -54,9 +54,9 @@ def test_a_session_without_reasons_for_failure_says_so() -> None:
         chance=None,
         reasons=(against,),
     )
-    assert str(render_reasons(session)) == "nothing speaks for failure\n+ a check ran"
+    assert str(render_reasons(session)) == "no sign of failure\n+ a check ran"
     bare = msgspec.structs.replace(session, reasons=())
-    assert str(render_reasons(bare)) == "nothing speaks for failure"
+    assert str(render_reasons(bare)) == "no sign of failure"
 
 
 def test_nothing_to_look_at_is_one_sentence(imported: Path) -> None:

@@ -152,8 +152,8 @@ def test_thresholds_hold_or_say_what_they_saw() -> None:
         "handoff": (False, None),
     }
     assert report.reasons == (
-        "closer: each task must be 0.7 or more: 0.67",
-        "closer: handoff must be 0.5 or more: nothing was scored",
+        "closer: each task must be 0.7 or more, and is 0.67",
+        "closer: handoff must be 0.5 or more, and nothing was scored",
     )
     assert not report.passed
 

@@ -85,7 +85,8 @@ def test_an_unknown_name_is_answered_with_the_nearest_and_all_known() -> None:
         == "No agent named 'zzz'. Known: codex."
     )
     none = (
-        "No agent named 'codex'. None exists here: add one, or change to the project that has it."
+        "No agent named 'codex'. This project has none: add one, or change to the project that "
+        "has it."
     )
     assert str(unknown_name_error("agent", "codex", [])) == none
 

@@ -65,6 +65,7 @@ TESTS = patch(
         "Reverts #12",
         "Extracted from #12",
         "Thanks to :user:`b12` for\nthe patch.",
+        "thx @b12",
         "- Added a test case that sees to it",
         "- by [@b12] in [#12](https://example.org/12)",
         "See https://example.org/1 and https://example.org/2",

@@ -151,7 +151,7 @@ def test_how_likely_an_attempt_succeeded_has_reasons(client: TestClient) -> None
     assert "this attempt is not in the triage list" in page
     assert "/triage" not in page
     speaks = any(reason["effect"] < 0 for reason in view["session"]["reasons"])
-    assert ("nothing speaks for failure" in page) != speaks
+    assert ("no sign of failure" in page) != speaks
 
 
 def test_an_attempt_has_the_place_that_triage_gives_it(client: TestClient) -> None:

@@ -84,6 +84,7 @@ async def make_attempt(
     base, started = tools.bases[slot.task.digest], datetime.now(UTC)
     agent_run = await run_agent(slot, base, tools, before=partial(lay_out_patches, order))
     work, _ = redact_record(with_refusals(with_trace(agent_run), agent_run.refused))
+    trace = work.trace if work.trace.events else None  # nothing is known of how it worked
     attempt = Attempt(
         **attempt_identity(order),
         started=started,
@@ -97,12 +98,12 @@ async def make_attempt(
     if work.exit != "machine":
         await end_agent_work(work.usage.cost)
     submission = grading.GradedSubmission(
-        attempt=attempt, change=agent_run.change, trace=work.trace, proof=order.proof
+        attempt=attempt, change=agent_run.change, trace=trace, proof=order.proof
     )
     grade = await grading.grade_attempt(tools.workspaces, base, slot.task, submission)
     return AttemptResult(
         attempt=attempt,
-        trace=work.trace,
+        trace=trace,
         change=agent_run.change,
         grade=redact_grade(grade),
         exchanges=agent_run.exchanges,

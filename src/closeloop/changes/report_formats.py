@@ -209,6 +209,8 @@ def plural_phrase(count: int, noun: str) -> str:
 MAX_FINDINGS = 40
 MAX_BROKEN = 20
 MAX_LOST_LINES = 3
+MAX_BROKEN_ALIKE = 3
+"""Shown of those that fail with the same message."""
 MAX_REASONS = 5
 MAX_OUTPUT_LINES = 15
 VERDICT_STYLES = {"pass": "green", "unverified": "yellow", "warn": "yellow", "block": "red"}
@@ -300,27 +302,46 @@ def _render_tools(tools: Sequence[ToolRun]) -> Iterator[RenderableType]:
     yield table
     shown_outputs = set[str]()
     for tool in tools:
-        for line, style in _broken_lines(tool):
-            yield Text(line, style=style)
+        yield from _render_broken(tool)
+        explained = tool.broke and all(": " in name for name in tool.broke)
         output = tool.output.strip()
         # One cause, such as a failing setup, may end several tools.
-        if is_tool_worse(tool) and output and output not in shown_outputs:
+        if is_tool_worse(tool) and not explained and output and output not in shown_outputs:
             shown_outputs.add(output)
             lines = make_visible(output).splitlines()[-MAX_OUTPUT_LINES:]
             yield Text("\n".join(f"    {line}" for line in lines), style="dim")
 
 
-def _broken_lines(tool: ToolRun) -> Iterator[tuple[str, str]]:
-    """Yield what a change broke with its style: many tests that no longer run take one line."""
+def _render_broken(tool: ToolRun) -> Iterator[Text]:
+    """Yield a line for each broken test or new complaint.
+
+    For many that fail alike there are a few lines, and one for many tests that no longer run.
+    """
+    from rich.text import Text
+
     lost = {*tool.lost} if len(tool.lost) > MAX_LOST_LINES else set[str]()
-    failing = [entry for entry in tool.broke if entry.rpartition(": ")[0] not in lost]
-    for name in failing[:MAX_BROKEN]:
-        yield f"  broke  {make_visible(name)}", "red"
-    if len(failing) > MAX_BROKEN:
-        yield f"  … and {len(failing) - MAX_BROKEN} more", "dim"
+    alike: dict[str, list[str]] = {}
+    for name in tool.broke:
+        if name.rpartition(": ")[0] not in lost:
+            message = name.partition(": ")[2]
+            alike.setdefault(message or name, []).append(name)
+    printed = hidden_count = 0
+    for message, group in alike.items():
+        visible = group[: max(0, min(MAX_BROKEN_ALIKE, MAX_BROKEN - printed))]
+        printed += len(visible)
+        for name in visible:
+            yield Text(f"  broke  {make_visible(name)}", style="red")
+        if not visible:
+            hidden_count += len(group)
+        elif len(group) > len(visible):
+            more = f"  … and {len(group) - len(visible)} more: {make_visible(message)}"
+            yield Text(more, style="dim")
+    if hidden_count:
+        yield Text(f"  … and {hidden_count} more", style="dim")
     if lost:
         shown = ", ".join(map(make_visible, tool.lost[:MAX_LOST_LINES]))
-        yield f"  broke  {len(tool.lost):,} tests that no longer run, such as {shown}", "red"
+        text = f"  broke  {len(tool.lost):,} tests that no longer run, such as {shown}"
+        yield Text(text, style="red")
 
 
 def _render_findings(findings: Sequence[Finding]) -> Iterator[Text]:

@@ -346,11 +346,18 @@ def compare(
     from closeloop.metrics.attempt_groups import compare_two_attempts
     from closeloop.metrics.held_out_runs import report_held_out
     from closeloop.metrics.variant_comparison import compare_by_name
+    from closeloop.records.errors import BadInput
 
     require_margin(margin)
     with open_metrics_store() as (store, rulebook):
         catalogue = load_project_scores()
-        names = names or newest_variant_names(store)
+        if not names:
+            names = newest_variant_names(store)
+            if len(names) == 1:
+                raise BadInput(
+                    f"The newest experiment has only the variant {names[0]!r}: name what to "
+                    f"compare, as in `closeloop compare {names[0]} OTHER`."
+                )
         attempts = [name.partition(":")[2] for name in names if name.startswith("attempt:")]
         if len(names) == len(attempts) == 2:
             pair = compare_two_attempts(store, rulebook, catalogue, attempts)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OUTCOME_MARKS",
-    "RESUMED",
     "JsonFlag",
+    "WaitingLog",
     "describe_waiting",
     "failure_reason",
     "format_json",
@@ -38,7 +38,6 @@ __all__ = [
     "print_json",
     "print_line",
     "print_parts",
-    "print_waiting",
     "print_warning",
     "record_to_map",
     "show_progress",
@@ -138,9 +137,7 @@ def show_progress(first: str) -> Iterator[Callable[[str], None]]:
         def print_stage(text: str) -> None:
             print_warning(f"[{time.monotonic() - started_at:.0f} s] {text}")
 
-        with report_waiting(
-            lambda suite_count: print_stage(describe_waiting(suite_count, RESUMED))
-        ):
+        with report_waiting(WaitingLog(print_stage, time.monotonic).note):
             yield print_stage
         return
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -175,10 +172,26 @@ def describe_waiting(suite_count: int, otherwise: str) -> str:
     return f"waiting for a processor: {suites} on this machine"
 
 
-def print_waiting(suite_count: int) -> None:
-    """Print that tests wait for so many suites of other processes."""
-    if suite_count:
-        print_warning(describe_waiting(suite_count, ""))
+WAITING_LOG_SECONDS = 60.0
+
+
+class WaitingLog:
+    """Prints in a log that tests wait, and that they go on, at most once a minute."""
+
+    def __init__(self, print_line: Callable[[str], None], clock: Callable[[], float]) -> None:
+        self.print_line = print_line
+        self.clock = clock
+        self.next_line = clock()
+        self.is_open = False
+
+    def note(self, suite_count: int) -> None:
+        """Note the number of suites of other processes that are waited for."""
+        if not suite_count and self.is_open:
+            self.is_open = False
+            self.print_line(RESUMED)
+        elif suite_count and not self.is_open and self.clock() >= self.next_line:
+            self.is_open, self.next_line = True, self.clock() + WAITING_LOG_SECONDS
+            self.print_line(describe_waiting(suite_count, ""))
 
 
 def print_in_pager(*parts: RenderableType) -> None:
@@ -344,7 +357,8 @@ def _comfortable_width(column: Column) -> int:
 
 
 def _is_rigid(column: Column) -> bool:
-    return column.justify == "right" or column._index == 0 or column.no_wrap
+    is_name = column._index == 0 and column.min_width is None
+    return column.justify == "right" or is_name or column.no_wrap
 
 
 def _column_width(column: Column) -> int:

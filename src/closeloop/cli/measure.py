@@ -243,6 +243,11 @@ def measure(
         print_json(findings_to_sarif(results, rulebook))
     elif json:
         print_json(results)
+    elif ids and not results:
+        raise BadInput(
+            f"{count_with_noun(len(ids), 'attempt has', 'attempts have')} no trace: the agent "
+            "recorded nothing that could be measured."
+        )
     else:
         print_parts(*measurement_tables(results))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -78,7 +79,7 @@ async def _run_mining(
 
     from closeloop.attempts.run_resources import open_workspaces
     from closeloop.cli.config import find_repository_root, load_project
-    from closeloop.cli.console import open_console, print_waiting
+    from closeloop.cli.console import WaitingLog, open_console, print_warning
     from closeloop.cli.run import warn_of_sandbox_gaps
     from closeloop.records.errors import BadInput
     from closeloop.sandbox.admission import report_waiting
@@ -112,7 +113,7 @@ async def _run_mining(
             reword=reword,
             gathered=await gather_mining_work(source, repo, store, project),
         )
-        exit_stack.enter_context(report_waiting(print_waiting))
+        exit_stack.enter_context(report_waiting(WaitingLog(print_warning, time.monotonic).note))
         status = exit_stack.enter_context(open_console(stderr=True).status("reading the history …"))
         return await dig(mining_context, options, _make_progress_reporter(status, titles))
 

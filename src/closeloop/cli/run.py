@@ -21,8 +21,8 @@ from rich.text import Text
 
 from closeloop.cli.console import (
     OUTCOME_MARKS,
-    RESUMED,
     JsonFlag,
+    WaitingLog,
     describe_waiting,
     failure_reason,
     make_visible,
@@ -150,6 +150,7 @@ class RunProgressBar:
         self.line: TaskID | None = None
         self.print_stage = print_stage
         """Prints a line in a log, where there is no bar."""
+        self.waiting_log = None if print_stage is None else WaitingLog(print_stage, clock)
         self.next_log = clock() + LOG_SECONDS
         if bar is not None:
             self.line = bar.add_task(
@@ -208,8 +209,8 @@ class RunProgressBar:
     def note_waiting(self, suite_count: int) -> None:
         """Show that tests wait for so many suites of other processes, or no longer."""
         self.others = suite_count
-        if self.print_stage is not None:
-            self.print_stage(describe_waiting(suite_count, RESUMED))
+        if self.waiting_log is not None:
+            self.waiting_log.note(suite_count)
         self.draw_bar()
 
     def draw_bar(self) -> None:
@@ -317,10 +318,14 @@ def run_summary_tables(
     return [*tables, Text(), *attempts_to_look_at(dev), *sets, *review_pointers(results)]
 
 
+MIN_TASK_CHARS = 24
+"""Width of a task's name on a narrow terminal; a longer one takes several lines."""
+
+
 def run_outcomes_table(results: ExperimentResults) -> Table:
     """Build a table with a row per task, a column per variant and a mark per attempt."""
     table = Table(title="Outcomes by task", title_justify="left", title_style="bold", box=None)
-    table.add_column("task", no_wrap=True)
+    table.add_column("task", min_width=MIN_TASK_CHARS)  # so that the variants stay beside it
     for variant in results.variants:
         table.add_column(make_visible(variant.name), overflow="fold")
     for task in (task for task in results.tasks if task.id not in results.skipped):
@@ -451,14 +456,23 @@ def interest_of_attempt(row: AttemptRow, results: ExperimentResults) -> int:
 def _make_rule_counter(
     results: ExperimentResults, rule: str
 ) -> Callable[[Sequence[AttemptRow]], str]:
-    """Return a function that counts attempts with a finding of that rule."""
+    """Return a function that counts attempts with a finding of that rule.
 
-    def has_finding(row: AttemptRow) -> bool:
-        measurement = results.measurements.get(row.id)
-        findings = measurement.findings if measurement else ()
-        return any(finding.rule == rule and finding.silenced is None for finding in findings)
+    It returns a dash where no attempt was measured: without a trace nothing is known.
+    """
 
-    return lambda rows: _format_count(rows, has_finding)
+    def count_with_finding(rows: Sequence[AttemptRow]) -> str:
+        measured = [row for row in rows if row.id in results.measurements]
+        found = sum(
+            any(
+                finding.rule == rule and finding.silenced is None
+                for finding in results.measurements[row.id].findings
+            )
+            for row in measured
+        )
+        return str(found) if measured else "–"
+
+    return count_with_finding
 
 
 def format_pass_count(rows: Sequence[AttemptRow]) -> str:
@@ -886,7 +900,7 @@ def demo(folder: Path = DEMO_FOLDER, /) -> int:
     print_line(
         f"\nNext, in {folder}:\n"
         "  closeloop serve                      # the dashboard at http://127.0.0.1:4318\n"
-        "  closeloop compare careful looping    # which variant is better, and how sure that is\n"
+        "  closeloop compare careful looping    # which variant is better, with intervals\n"
         "  closeloop run --model anthropic/NAME # a real model, with ANTHROPIC_API_KEY set"
     )
     if sys.stdin.isatty() and sys.stdout.isatty():

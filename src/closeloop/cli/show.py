@@ -439,10 +439,14 @@ def render_score_list(scores: Sequence[Score]) -> Iterator[RenderableType]:
 
 def render_story(details: AttemptDetails, *, full: bool) -> Iterator[RenderableType]:
     """Render everything as lines for a terminal."""
+    from rich.text import Text
+
     yield from render_story_head(details)
     if details.trace is not None:
         yield from render_measurement(details.measurement)
         yield from render_handoff_facts(details.handoffs, full=full)
+    elif details.attempt.exit != "machine":
+        yield Text("  no trace was recorded: how the agent worked is unknown", style="dim")
     yield from render_modes(details.measurement)
     yield from render_evaluation_list(details.evaluations)
     yield from render_score_list(details.scores)

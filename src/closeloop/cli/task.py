@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -464,7 +465,7 @@ def init(
         Find the commands without running them.
     """
     from closeloop.cli.config import CONFIG_NAME, find_repository_root
-    from closeloop.cli.console import print_json, print_line, print_warning
+    from closeloop.cli.console import print_json, print_line
     from closeloop.records.errors import BadInput, MachineFailed
     from closeloop.tasks.project_discovery import discover_commands, render_config
 
@@ -506,21 +507,29 @@ def init(
             f"{', '.join(discovery.seen[:8])}{' …' if len(discovery.seen) > 8 else ''}"
         )
     if failed_command is not None:
-        reason = texts[failed_command]
-        # The reason of a setup names its command.
-        print_warning(reason if failed_command == "setup" else f"The test command {reason}")
-        print_warning(
-            "The other commands were not tried: correct `setup` in the file; `closeloop check` "
-            "runs them."
-            if failed_command == "setup"
-            else "It is only a comment in the file, and `closeloop check` and `closeloop mine` "
-            "run no tests: add what it needs to `setup`, and remove the `#` before `test`."
-        )
+        warn_of_failed_command(failed_command, texts[failed_command])
         return 1
     print_line("Next: review the file, then create tasks from past commits with `closeloop mine`,")
     print_line("or write one with `closeloop task new NAME`. To run them without a key:")
-    print_line("`closeloop run --agent noop --agent reference`, no change and the known good one.")
+    print_line("`closeloop run --agent noop --agent reference` (no change, and the reference).")
     return 0
+
+
+def warn_of_failed_command(name: str, text: str) -> None:
+    """Print why the setup or the test command failed, and what to do."""
+    from closeloop.cli.console import print_warning
+
+    if name == "setup":
+        print_warning(
+            f"{text}\nThe other commands were not tried: correct `setup` in the file; "
+            "`closeloop check` then runs them."
+        )
+    else:
+        print_warning(
+            f"The test command {text}\nIt is only a comment in the file, and `closeloop "
+            "check` and `closeloop mine` run no tests: add what it needs to `setup`, and remove "
+            "the `#` before `test`."
+        )
 
 
 def try_discovered(
@@ -652,7 +661,7 @@ async def prove_and_hide(
 ) -> list[Proof]:
     """Verify tasks by their controls; proofs of held-out tasks reveal only the result."""
     from closeloop.attempts.run_resources import open_workspaces, prove_tasks
-    from closeloop.cli.console import open_console, print_waiting
+    from closeloop.cli.console import WaitingLog, open_console, print_warning
     from closeloop.cli.run import warn_of_sandbox_gaps
     from closeloop.sandbox.admission import report_waiting
     from closeloop.store.store import open_project_store
@@ -663,7 +672,7 @@ async def prove_and_hide(
         warn_of_sandbox_gaps(workspaces)
         with (
             open_project_store(settings, root) as store,
-            report_waiting(print_waiting),
+            report_waiting(WaitingLog(print_warning, time.monotonic).note),
             open_console(stderr=True).status("verifying …") as status,
         ):
             task_proofs = await prove_tasks(

@@ -208,7 +208,7 @@ def find_definition(name: str, catalogue: ScoreCatalogue) -> ScoreDefinition:
             f"{name!r} is computed and cannot be set: declare your own score under "
             "[scores.NAME] in closeloop.toml."
         )
-    error = unknown_name_error("score", name, catalogue.given)
+    error = unknown_name_error("score", name, catalogue.given, "closeloop score list")
     raise BadInput(f"{error} Declare new scores under [scores.NAME] in closeloop.toml.")
 
 

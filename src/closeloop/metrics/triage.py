@@ -372,7 +372,7 @@ def left_out_calibration_error(
 ProgressDisplay = Callable[[int], AbstractContextManager[Callable[[int], None]]]
 """Takes the number of sessions; yields a callback for each batch measured."""
 MAX_REASONS = 3
-NO_FAILURE_REASON = "nothing speaks for failure"
+NO_FAILURE_REASON = "no sign of failure"
 MIN_GRADED_FOR_QUALITY = 20
 FAILURE_RULES = (
     "tampered-result", "weakened-test", "false-claim", "refuted-claim",

@@ -231,8 +231,10 @@ def list_gate_reasons(report: GateReport) -> Iterator[str]:
             yield f"{task.variant}: task {task.task} is worse, {describe_rate_change(task)}"
     for demand in report.thresholds:
         if not demand.holds:
-            requirement = f"{demand.metric} must be {describe_threshold(demand)}"
-            yield f"{demand.variant}: {requirement}: {describe_threshold_value(demand)}"
+            yield (
+                f"{demand.variant}: {demand.metric} must be {describe_threshold(demand)}, "
+                f"and {describe_threshold_value(demand)}"
+            )
 
 
 def describe_rate_change(difference: MetricDifference | TaskDifference) -> str:
@@ -255,7 +257,7 @@ def describe_threshold(demand: MetricThreshold) -> str:
 
 
 def describe_threshold_value(demand: MetricThreshold) -> str:
-    return "nothing was scored" if demand.value is None else f"{demand.value:.2f}"
+    return "nothing was scored" if demand.value is None else f"is {demand.value:.2f}"
 
 
 def _is_inconclusive(difference: MetricDifference, margin: float | None) -> bool:
@@ -497,7 +499,8 @@ def compare_by_name(  # noqa: PLR0913 - what the command takes
     The first score decides, the others are exploratory.
     """
     if len(set(names)) < 2:
-        raise BadInput("One variant cannot be compared: give two or more different ones.")
+        given = f"Only {names[0]!r} is given" if names else "Nothing is given"
+        raise BadInput(f"{given}: a comparison needs two or more different names.")
     variants = store.numbers.load_variants()
     choices = [select_attempts(name, variants, store) for name in names]
     span = covering_span(choices)

@@ -217,6 +217,11 @@ class ChangeReport(Record):
     at: Time | None = None
     seconds: float | None = None
 
+    def __repr__(self) -> str:
+        level = f", risk {self.risk.level}" if self.risk else ""
+        counts = f"{len(self.tools)} tools, {len(self.findings)} findings{level}"
+        return f"<ChangeReport {self.title}: {self.verdict}, {counts}>"
+
 
 class ReportRow(Record):
     """One row of the list of stored reports."""

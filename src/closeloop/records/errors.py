@@ -71,6 +71,6 @@ def unknown_name_error(
         return BadInput(f"No {kind} named {name!r}.{guess} `{list_command}` lists them.")
     close_matches = difflib.get_close_matches(name, names, n=1)
     suggestion = f" Did you mean {close_matches[0]!r}?" if close_matches else ""
-    no_names_advice = "None exists here: add one, or change to the project that has it."
+    no_names_advice = "This project has none: add one, or change to the project that has it."
     known_note = f"Known: {', '.join(names)}." if names else no_names_advice
     return BadInput(f"No {kind} named {name!r}.{suggestion} {known_note}")

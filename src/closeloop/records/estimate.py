@@ -373,7 +373,8 @@ class CompareReport(Record):
 
     def __repr__(self) -> str:
         names = " against ".join(side.name for side in self.sides)
-        return f"<CompareReport {names}: {' '.join(self.sentences())}>"
+        sentence = next(iter(self.sentences()), "no verdict")
+        return f"<CompareReport {names}: {sentence}>"
 
     def _repr_html_(self) -> str:
         """HTML for notebooks: the sides and the verdicts, with all text escaped."""

@@ -217,3 +217,7 @@ class Measurement(Record):
     ending: AttemptEnding | None = None
     features: dict[str, float] = {}
     """Features that triage uses; unknown ones are absent."""
+
+    def __repr__(self) -> str:
+        counts = f"{self.whole.iterations} iterations, {len(self.findings)} findings"
+        return f"<Measurement {self.whole.events} events: {counts}>"

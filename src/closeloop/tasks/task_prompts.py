@@ -593,7 +593,9 @@ _CHORE = compile_lazily(
     r"|.{0,80}[\w.+-]{1,60}@[\w.-]{1,60}>?|for more information,? see:?"
     r"|(?:tests?|docs?|changelog|lint|format(?:ting)?|typos?)\.?)[ \t]*$"
 )
-_THANKS = compile_lazily(r"(?im)(?:(?<=[.)] )|^)(?:many )?thanks\b[^.]{0,150}(?:\.|$)")
+_THANKS = compile_lazily(
+    r"(?im)(?:(?<=[.)] )|^)(?:(?:many )?thanks|thank you|thx)\b[^.]{0,150}(?:\.|$)"
+)
 _CREDIT = compile_lazily(
     r"(?im)(?:(?<=[.!?])[ ,;–-]{1,4}|(?P<within>(?<=[)`])[ ,;–-]{1,4}|[,;–-]{1,2} )|(?<=\()|^)"
     r"(?:(?:PRs?|patch(?:es)?|idea|fix|issue|bug) )?"
