@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import threading
 import tomllib
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 import yaml
+from inspected import git, write
 
 from closeloop.changes.report_formats import COMMENT_MARKER, REPORT_FORMATS
 from closeloop.cli.check import check
@@ -26,14 +28,17 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "check-in-ci.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```yml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
+STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}
 HOOKS = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
 WORKFLOW, UPLOAD, GITLAB, PRE_COMMIT = (yaml.safe_load(block) for block in BLOCKS)
+INSTALL, CHECK, PREPARE = "Install closeloop", "Check the pull request", "Prepare the cache"
+RESTORE, SAVE = "Restore the cache", "Save the cache"
 SHELL = shutil.which("bash") or "bash"
 
 
 def scripts() -> dict[str, str]:
     """Every shell line that a runner would run."""
-    found = {step["name"]: step["run"] for step in ACTION["runs"]["steps"]}
+    found = {step["name"]: step["run"] for step in STEPS.values() if "run" in step}
     for key in ("script", "after_script"):
         found |= {f"{key} {number}": line for number, line in enumerate(GITLAB["closeloop"][key])}
     return found
@@ -51,19 +56,19 @@ def test_every_script_is_a_script(name: str, script: str):
 def test_the_action_has_what_github_asks_for():
     assert {"name", "description", "runs"} <= ACTION.keys()
     assert ACTION["runs"]["using"] == "composite"
-    for step in ACTION["runs"]["steps"]:
-        assert step["shell"] == "bash"
+    for step in STEPS.values():
+        assert step.get("shell") == ("bash" if "run" in step else None)
     for given in ACTION["inputs"].values():
         assert given["description"]
 
 
 def test_no_script_is_made_of_what_others_wrote():
-    for step in ACTION["runs"]["steps"]:
-        assert "${{" not in step["run"]
+    for name, script in scripts().items():
+        assert "${{" not in script, name
 
 
 def test_the_action_uses_every_input_and_no_other():
-    values = [value for step in ACTION["runs"]["steps"] for value in step["env"].values()]
+    values = [value for step in STEPS.values() for value in step.get("env", {}).values()]
     used = set(re.findall(r"inputs\.(\w+)", " ".join(values)))
     assert used == ACTION["inputs"].keys()
     table = re.search(r"^\| input \|.*?\n\n", PAGE, re.DOTALL | re.MULTILINE)
@@ -87,7 +92,7 @@ def test_the_action_installs_what_is_checked_out_and_hands_its_arguments_on(
     env = {**os.environ, "RUNNER_TEMP": str(tmp_path), "PYTHON": str(tmp_path / "python")}
     env |= {"SOURCE": "/checkout", "GITHUB_TOKEN": "x", "ARGUMENTS": " --tier  risk $(id)"}
     env |= {"SARIF": str(tmp_path / "a b.sarif") if sarif else ""}
-    install, checked = (step["run"] for step in ACTION["runs"]["steps"])
+    install, checked = (STEPS[name]["run"] for name in (INSTALL, CHECK))
     assert subprocess.run([SHELL, "-c", install], env=env, check=False).returncode == 0
     assert subprocess.run([SHELL, "-c", checked], env=env, check=False).returncode == 1
     told = asked.read_text()
@@ -102,17 +107,81 @@ def test_the_action_says_so_where_python_is_too_old(tmp_path: Path):
     old.write_text("#!/bin/sh\nexit 1\n")
     old.chmod(0o755)
     env = {**os.environ, "RUNNER_TEMP": str(tmp_path), "PYTHON": str(old), "SOURCE": "/checkout"}
-    install = ACTION["runs"]["steps"][0]["run"]
+    install = STEPS[INSTALL]["run"]
     ran = subprocess.run([SHELL, "-c", install], env=env, check=False, capture_output=True)
     assert ran.returncode == 2
     assert b"::error::" in ran.stdout
+
+
+@pytest.mark.parametrize(("code", "warned"), [(0, False), (1, False), (2, True)])
+def test_a_push_prepares_the_cache_without_running_the_repository(
+    tmp_path: Path, code: int, warned: bool
+):
+    program = tmp_path / "closeloop/bin/closeloop"
+    program.parent.mkdir(parents=True)
+    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\necho report\nexit {code}\n')
+    program.chmod(0o755)
+    env = {**os.environ, "RUNNER_TEMP": str(tmp_path)}
+    command = [SHELL, "-eo", "pipefail", "-c", STEPS[PREPARE]["run"]]  # as a runner starts it
+    ran = subprocess.run(command, env=env, check=True, capture_output=True, text=True)
+    assert (tmp_path / "asked").read_text() == "check --tier quality --tier risk HEAD~1..HEAD\n"
+    assert ran.stdout.startswith("::warning::") if warned else ran.stdout == ""
+
+
+def test_only_a_push_to_the_default_branch_saves_the_cache():
+    used = {name: step["uses"].partition("@")[0] for name, step in STEPS.items() if "uses" in step}
+    assert used == {RESTORE: "actions/cache/restore", SAVE: "actions/cache/save"}
+    for name in (PREPARE, SAVE):
+        assert "github.event_name == 'push'" in STEPS[name]["if"]
+    assert "github.event_name != 'push'" in STEPS[CHECK]["if"]
+    default = "github.ref == format('refs/heads/{0}', github.event.repository.default_branch)"
+    assert default in STEPS[SAVE]["if"]
+    assert "||" not in STEPS[SAVE]["if"]
+    restored, saved = (STEPS[name]["with"] for name in (RESTORE, SAVE))
+    assert restored["path"] == saved["path"]
+    assert restored["key"].startswith(restored["restore-keys"])
+    assert saved["key"] == restored["key"].replace("github.event.pull_request.base.sha || ", "")
+
+
+def test_what_is_restored_cannot_replace_closeloop():
+    assert list(STEPS) == [RESTORE, INSTALL, CHECK, PREPARE, SAVE]
+    for path in STEPS[SAVE]["with"]["path"].split():
+        assert path.startswith("~/.cache/closeloop/")
+
+
+def test_the_cache_has_what_a_check_reads_again_and_no_results_of_commands(tmp_path: Path):
+    """The real command, in a home folder of its own."""
+    home, repository = tmp_path / "home", tmp_path / "repository"
+    home.mkdir()
+    repository.mkdir()
+    git(repository, "init", "-q", "-b", "main")
+    write(repository, {"closeloop.toml": '[commands]\nsetup = ["touch made"]\ntest = "true"\n'})
+    for number in range(3):
+        write(repository, {f"m{number}.py": f"def work_{number}(): return {number}\n"})
+        git(repository, "add", "-A")
+        git(repository, "commit", "-q", "-m", f"Add {number}")
+    env = {name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"}
+    env |= {"HOME": str(home), "RUNNER_TEMP": str(tmp_path)}
+    program = tmp_path / "closeloop/bin/closeloop"
+    program.parent.mkdir(parents=True)
+    program.symlink_to(Path(sys.executable).with_name("closeloop"))
+    for script in (STEPS[PREPARE]["run"], f"{program} check HEAD~1 > /dev/null"):
+        subprocess.run([SHELL, "-ec", script], cwd=repository, env=env, check=True)
+    patterns = STEPS[SAVE]["with"]["path"].split()
+    saved = [path for pattern in patterns for path in home.glob(pattern.removeprefix("~/"))]
+    assert [path.name for path in saved if path.is_dir()] == ["history"]
+    assert [path.suffix for path in saved if path.is_file()] == [".db"]
+    assert (home / ".cache/closeloop/workspaces").is_dir()
 
 
 # The page
 
 
 def test_the_workflow_has_what_the_check_needs():
-    assert WORKFLOW[True] == "pull_request"  # YAML reads `on` as a truth
+    assert WORKFLOW[True] == {  # YAML reads `on` as a truth
+        "pull_request": None,
+        "push": {"branches": ["main"]},
+    }
     assert WORKFLOW["permissions"] == {
         "contents": "read",
         "checks": "write",

@@ -9,16 +9,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+import anyio
 import pytest
 from inspected import git, write
 
 from closeloop.changes import outline_worker
+from closeloop.changes.change_check import CheckRequest
 from closeloop.changes.change_sides import ChangeQuery, open_sides
-from closeloop.changes.repository_index import RepositoryIndex, open_index
-from closeloop.records.settings import CheckSettings
+from closeloop.changes.repository_index import ParseCache, RepositoryIndex, open_index
+from closeloop.flow import check_change
+from closeloop.records.settings import CheckSettings, SandboxSettings
+from closeloop.sandbox.workspaces import WorkspacePool
 
 BODY = """
 def work_{n}(items, limit):
@@ -146,6 +150,65 @@ def test_damage_inside_a_row_is_read_around(repository: Path, tmp_path: Path) ->
         connection.execute("UPDATE modules SET module = x'00ff'")
 
     assert told(repository, tmp_path / "cache") == cold
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE modules SET module = 7",
+        "UPDATE outlines SET defined_lines = x'00'",
+        "UPDATE outlines SET defined = 'text', names = 3",
+        "UPDATE outlines SET prints = x'0011', print_lines = x''",
+        "UPDATE outlines SET imports = x'ff0909'",
+        "UPDATE outlines SET imports = x'61'",
+        "UPDATE outlines SET generated = 'yes'",
+    ],
+)
+def test_values_that_closeloop_does_not_write_are_read_anew(
+    repository: Path, tmp_path: Path, change: str
+) -> None:
+    cold = told(repository, tmp_path / "cache")
+    (database,) = (tmp_path / "cache").glob("syntax-*.db")
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute(change)
+
+    assert told(repository, tmp_path / "cache") == cold
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "CREATE TABLE more (content)",
+        "CREATE TRIGGER hidden AFTER INSERT ON outlines BEGIN DELETE FROM modules; END",
+        "CREATE INDEX by_names ON outlines (abs(names))",
+        "DROP TABLE outlines; CREATE TABLE outlines (key TEXT)",
+        "DROP TABLE outlines; CREATE VIEW outlines AS WITH RECURSIVE n(key) AS "
+        "(SELECT 1 UNION ALL SELECT key + 1 FROM n) SELECT * FROM n",
+    ],
+)
+def test_a_cache_with_another_schema_is_dropped_with_a_line(
+    repository: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, statements: str
+) -> None:
+    cold = told(repository, tmp_path / "cache")
+    (database,) = (tmp_path / "cache").glob("syntax-*.db")
+    with closing(sqlite3.connect(database)) as connection:
+        connection.executescript(statements)
+
+    assert told(repository, tmp_path / "cache") == cold
+    assert [record.message for record in caplog.records] == [
+        f"{database} was damaged (it has tables that closeloop does not make) and is rebuilt."
+    ]
+
+
+def test_a_check_leaves_its_cache_in_one_file(repository: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    order = CheckRequest(root=repository, wanted=ChangeQuery(), cache=cache, tiers=("risk",))
+    workspaces = WorkspacePool(cache / "workspaces", SandboxSettings(kind="none"))
+    anyio.run(check_change, order, workspaces)
+
+    assert [path.name for path in cache.glob("syntax-*")] == [ParseCache(cache).path.name]
+    with indexed(repository, cache) as index:
+        assert index.shelf.read_module(f"python:{index.sources['shop/new.py'].blob}")
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(repository: Path, tmp_path: Path) -> None:

@@ -135,6 +135,21 @@ def test_a_damaged_cache_is_read_anew(repository: Path, tmp_path: Path) -> None:
     assert read(repository, tmp_path) == whole
 
 
+@pytest.mark.parametrize("head", ["--output=stolen", "0" * 40, "HEAD"])
+def test_a_history_of_another_commit_than_its_name_says_is_read_anew(
+    repository: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, head: str
+) -> None:
+    whole = read(repository, tmp_path)
+    (kept,) = (tmp_path / "cache" / "history").iterdir()
+    foreign = msgspec.msgpack.encode(replace(whole, head=head, past=(), paths=()))
+    kept.write_bytes(foreign)
+    if head != "0" * 40:
+        kept.with_name(f"{head}.msgpack").write_bytes(foreign)
+
+    assert read(repository, tmp_path) == whole
+    assert f"{kept} was damaged, and the history is read again." in caplog.messages
+
+
 def test_what_other_code_has_kept_is_read_anew(repository: Path, tmp_path: Path) -> None:
     whole = read(repository, tmp_path)
     (kept,) = (tmp_path / "cache" / "history").iterdir()

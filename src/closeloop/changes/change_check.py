@@ -158,7 +158,9 @@ def report_risk_alone(order: CheckRequest) -> ChangeReport:
     started = time.monotonic()
     with open_sides(order.root, order.wanted) as sides:
         not_run = Unmeasured(rule="coverage", reason="no command was run")
-        risk = _assess_risk(order, _inspect_sides(order, sides), not_run)
+        inspection = _inspect_sides(order, sides)
+        with inspection.index:
+            risk = _assess_risk(order, inspection, not_run)
         order = msgspec.structs.replace(order, tiers=("risk",))
         return build_report(order, sides, TierResults(risk=risk), time.monotonic() - started)
 

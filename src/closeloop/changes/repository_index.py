@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import logging
 import os
 import re
 import sqlite3
@@ -15,8 +16,8 @@ from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
-from functools import cached_property
+from contextlib import ExitStack, closing
+from functools import cache, cached_property
 from itertools import islice, takewhile
 from pathlib import Path
 from queue import SimpleQueue
@@ -215,7 +216,9 @@ def _module_key(statement: ast.ImportFrom) -> tuple[str | None, int]:
 
 # Cache of outlines by content: one SQLite file that several processes may share.
 #
-# The file is named after the code that reads: results of other code are not reused.
+# The file is named after the code that reads: results of other code are not reused. It may have
+# been restored from what others could write, as in CI: nothing in its schema is run, and rows that
+# this code cannot have written are read anew.
 
 
 _SCHEMA = """
@@ -225,6 +228,8 @@ CREATE TABLE IF NOT EXISTS outlines (
     imports BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS modules (key TEXT PRIMARY KEY, module BLOB NOT NULL);
 """
+_MAX_VALUE_BYTES = 64 << 20
+_log = logging.getLogger(__name__)
 _READING_MODULES = (__name__, "closeloop.changes.syntax.*")
 _MAX_STALE_FILES = 10_000
 """Stale files tolerated in the cache, on top of four times the wanted ones."""
@@ -292,15 +297,19 @@ class ParseCache:
         if isinstance(fault, sqlite3.DatabaseError) and not isinstance(
             fault, sqlite3.OperationalError
         ):
-            self.notes.append(f"{self.path} was damaged ({fault}) and is rebuilt.")
+            self._report(f"{self.path} was damaged ({fault}) and is rebuilt.")
             try:
                 for ending in ("", "-wal", "-shm"):
                     Path(f"{self.path}{ending}").unlink(missing_ok=True)
                 return _connect_database(self.path)
             except (OSError, sqlite3.DatabaseError) as another:
                 fault = another
-        self.notes.append(f"The index of the repository cannot be saved: {fault}.")
+        self._report(f"The index of the repository cannot be saved: {fault}.")
         return _connect_database(None)
+
+    def _report(self, note: str) -> None:
+        self.notes.append(note)
+        _log.warning(note)
 
     def _query_rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         with self._lock:
@@ -327,6 +336,10 @@ class ParseCache:
 def _connect_database(path: Path | None) -> sqlite3.Connection:
     connection = sqlite3.connect(path or ":memory:", timeout=20, check_same_thread=False)
     try:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA cell_size_check = ON")
+        _require_own_schema(connection)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.executescript(_SCHEMA)
@@ -334,6 +347,47 @@ def _connect_database(path: Path | None) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _require_own_schema(connection: sqlite3.Connection) -> None:
+    if not _list_definitions(connection) <= _list_own_definitions():
+        raise sqlite3.DatabaseError("it has tables that closeloop does not make")
+
+
+def _list_definitions(connection: sqlite3.Connection) -> set[Any]:
+    """Return every table, view, index and trigger with the statement that made it."""
+    return set(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"))
+
+
+@cache
+def _list_own_definitions() -> set[Any]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(_SCHEMA)
+        return _list_definitions(connection)
+
+
+def _is_valid_row(columns: Sequence[str], values: Sequence[Any]) -> bool:
+    """Return whether these can be columns of an outline."""
+    row = dict(zip(columns, values, strict=True))
+    if row.pop("generated", 0) not in (0, 1):
+        return False
+    if not all(isinstance(value, bytes) for value in row.values()):
+        return False
+    if row.get("defined"):
+        return len(row["defined_lines"]) == array("I").itemsize * (row["defined"].count(b"\n") + 1)
+    if "prints" in row:
+        hashes, rest = divmod(len(row["prints"]), array("Q").itemsize)
+        return not rest and len(row["print_lines"]) == array("I").itemsize * hashes
+    lines = row.get("imports", b"").split(b"\n")
+    return lines == [b""] or all(line.count(b"\t") == 2 and _is_text(line) for line in lines)
+
+
+def _is_text(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 # Outline every source file of a repository, on all processors if there are many.
@@ -473,7 +527,7 @@ class RepositoryIndex:
         encoded = self._unsaved.get(key) or self.shelf.read_module(key)
         try:
             return msgspec.msgpack.decode(encoded, type=SourceModule) if encoded else None
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, TypeError, RecursionError):
             return None
 
     def _parse_new_module(self, key: str, language: Language, blob: str) -> SourceModule | None:
@@ -592,7 +646,7 @@ class RepositoryIndex:
         """Yield the key and these columns of every file; missing files are read now."""
         missing = dict.fromkeys(self._places)
         for row in self.shelf.read_columns(*columns):
-            if row[0] in missing:
+            if row[0] in missing and _is_valid_row(columns, row[1:]):
                 del missing[row[0]]
                 yield row
         sources = [self.sources[self._places[key][0]] for key in missing]

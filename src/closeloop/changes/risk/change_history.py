@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import subprocess
@@ -535,6 +536,8 @@ def _edited_texts(files: Iterable[EditedFile]) -> Iterator[_FileEdit]:
 MAX_STEPS = 5_000
 """Maximum steps read: more cost a large repository minutes, and do not improve the ranking."""
 _MAX_CACHED_HISTORIES = 4
+_COMMIT_ID = compile_lazily(r"[0-9a-f]{40}([0-9a-f]{24})?")
+_log = logging.getLogger(__name__)
 _MAX_UNLABELLED_SHARE = 0.05
 """Share of unlabelled steps from which on all labels are recomputed."""
 
@@ -734,7 +737,13 @@ def _newest_first(folder: Path) -> list[Path]:
 def _load_history(path: Path) -> History | None:
     try:
         history = msgspec.msgpack.decode(path.read_bytes(), type=History)
-    except (OSError, msgspec.MsgspecError):
+    except OSError:
+        return None
+    except msgspec.MsgspecError:
+        history = None
+    # It may have been restored from what others could write, and git is asked about the commit.
+    if history is None or history.head != path.stem or not _COMMIT_ID.fullmatch(history.head):
+        _log.warning("%s was damaged, and the history is read again.", path)
         return None
     # Objects that a shallow or partial clone lacked may be available by now.
     is_incomplete = history.cut is not None and len(history.past) < MAX_STEPS
