@@ -374,7 +374,8 @@ def _is_valid_row(columns: Sequence[str], values: Sequence[Any]) -> bool:
     if not all(isinstance(value, bytes) for value in row.values()):
         return False
     if row.get("defined"):
-        return len(row["defined_lines"]) == array("I").itemsize * (row["defined"].count(b"\n") + 1)
+        line_count: int = row["defined"].count(b"\n") + 1
+        return len(row["defined_lines"]) == array("I").itemsize * line_count
     if "prints" in row:
         hashes, rest = divmod(len(row["prints"]), array("Q").itemsize)
         return not rest and len(row["print_lines"]) == array("I").itemsize * hashes
