@@ -656,7 +656,7 @@ def judge_suite(
     )
     failing = [name for name in other_tests if results[name].status in FAILING_STATUSES]
     reasons = [
-        *(note for note in after.notes if not after.ran),
+        *(_explain_note(note, after) for note in after.notes if not after.ran),
         *_list_some(unfixed, lambda name: f"{name} {_describe_result(results.get(name))}"),
         *_list_some(
             unloaded, lambda name: f"{name} was an error before, and none of it passes now"
@@ -676,6 +676,16 @@ def judge_suite(
         pass_to_pass=(len(to_keep) - len(broken), len(to_keep)) if to_keep else None,
         broken=tuple(broken),
     )
+
+
+def _explain_note(note: str, after: TestRun) -> str:
+    """Return `no test ran: test.py: ModuleNotFoundError: No module named 'shop'`, if known."""
+    error = next((test for test in after.tests if test.status == "error" and test.message), None)
+    lines = ((error.message if error else None) or "").strip().splitlines()
+    if note != NO_TEST_RAN or error is None or not lines:
+        return note
+    causes = [line[1:].strip() for line in lines if line.startswith("E ")]
+    return f"{note}: {error.id}: {(causes or lines)[-1].strip()[:200]}"
 
 
 def tests_to_fix(acceptance: Acceptance, before: TestRun) -> Sequence[str]:

@@ -8,7 +8,7 @@ import sys
 import anyio
 import pytest
 
-from closeloop.grading.suite_run import HIDDEN_FAILURES, run_tests
+from closeloop.grading.suite_run import HIDDEN_FAILURES, judge_suite, run_tests
 from closeloop.grading.tool_outcomes import select_tests
 from closeloop.records.settings import SandboxSettings
 from closeloop.records.task import Acceptance, Limits
@@ -132,6 +132,10 @@ def test_a_broken_test_file_is_an_error_result(run):
     result = run({"test_a.py": "import no_such_module\n"}, PYTEST)
     assert statuses(result) == {"test_a.py": "error"}
     assert not result.ran
+    acceptance = Acceptance(run=PYTEST, fail_to_pass=("test_a.py::test_a",))
+    (reason, *_) = judge_suite(acceptance, result, result).reasons
+    expected = "no test ran: test_a.py: ModuleNotFoundError: No module named 'no_such_module'"
+    assert reason == expected
 
 
 def test_a_process_that_leaves_in_mid_test_is_noticed(run):
