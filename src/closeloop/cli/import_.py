@@ -92,12 +92,19 @@ def import_paths(
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_detail, print_json, print_parts, print_warning
     from closeloop.flow import import_sessions
+    from closeloop.records.settings import has_store
+    from closeloop.store import make_store
     from closeloop.store.store import open_project_store
+    from closeloop.traces.file_source import contains_recording
 
     if not watch:
         require_a_readable_place(source_paths)
     project = load_project(Path.cwd())
-    with open_project_store(project.settings, project.root) as store:
+    # Where nothing can be read, no store is left behind that was not there before.
+    is_kept = watch or has_store(project.settings, project.root) or contains_recording(source_paths)
+    with (
+        open_project_store(project.settings, project.root) if is_kept else make_store(":memory:")
+    ) as store:
         while True:
             with show_import_progress(quiet=json or watch) as report_progress:
                 tally = import_sessions(

@@ -523,6 +523,18 @@ def find_reader(source: RecordingSource) -> Reader | None:
     return None
 
 
+def contains_recording(paths: Sequence[Path]) -> bool:
+    """Return whether a reader recognises any file below some paths; stop at the first."""
+    for file in walk_files(paths):
+        if isinstance(file, RecordingFile):
+            try:
+                if find_reader(FileSource(Path(file.path))) is not None:
+                    return True
+            except Exception:  # a reader is a plug-in and may raise anything: the import says so
+                return True
+    return False
+
+
 def list_parts(reader: Reader, source: RecordingSource) -> Sequence[Path]:
     """Return the other files of a recording; empty for single-file readers."""
     parts: Callable[[RecordingSource], Sequence[Path]] | None = getattr(reader, "parts", None)
