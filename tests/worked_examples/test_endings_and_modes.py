@@ -180,6 +180,17 @@ def test_a_reasoning_error_is_a_grave_finding_and_a_last_check_that_fails() -> N
     assert category(edit(), found=spiral) == "unknown"
 
 
+def test_a_pass_names_the_findings_in_spite_of_which_it_is_clean() -> None:
+    reading = read_events(edit(), RED, grade=grade("pass"))
+    for found, reason in (
+        ([], "The grade is pass, and there are no findings."),
+        ([finding("spiral", "error")], "The grade is pass, in spite of findings of spiral."),
+    ):
+        ending = classify_ending(reading, found)
+        assert ending is not None
+        assert (ending.category, ending.reason) == ("clean", reason)
+
+
 def test_a_recording_that_simply_ends_has_no_known_category() -> None:
     """Exits of recordings of others say only that nothing follows."""
     cut = Attempt(id="a", origin="production", exit="gave_up")

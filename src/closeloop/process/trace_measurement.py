@@ -476,7 +476,9 @@ def _reasoning_ending(reading: TraceReading, findings: Sequence[Finding]) -> Att
 def _clean_ending(reading: TraceReading, findings: Sequence[Finding]) -> AttemptEnding | None:
     """The work passed: its grade says so, or the last check of the code as it was left."""
     if reading.grade is not None and reading.grade.outcome.result == "pass":
-        return _make_ending("clean", "The grade is pass, and there are no findings against it.")
+        rules = ", ".join(sorted({finding.rule for finding in findings}))
+        reason = f"in spite of findings of {rules}" if rules else "and there are no findings"
+        return _make_ending("clean", f"The grade is pass, {reason}.")
     check = _last_result(reading)
     if check is None or check.failed is not False or reading.grade is not None:
         return None
