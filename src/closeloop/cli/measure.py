@@ -354,7 +354,7 @@ def measured_attempts_table(results: Sequence[MeasuredAttempt]) -> RenderableTyp
         table.add_column(name, no_wrap=True)
     for name in ("iterations", "converged", "feedback", "handoff", "recovery"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("category")
+    table.add_column("ending")
     table.add_column("findings", min_width=22)
     for result in sorted(results, key=lambda measured: -finding_weight(measured))[:MAX_ROWS]:
         row, measurement = result.row, result.measurement
