@@ -78,6 +78,7 @@ the secret is s.makeKubeConfigController2
 vault uses s.AcceptanceTimeoutSecondsNow
 facebook 2024-05-01 12:00:00|some-text-that-goes-on-and-on
 kind: Secret
+{"AWS::ApiGateway::ApiKey": "48205d4ffd7feba3"}
 """
 
 

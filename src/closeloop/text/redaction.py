@@ -425,6 +425,10 @@ def _match_form(form: _CompiledForm, data: bytes, start: int, end: int) -> Secre
     return None
 
 
+_RESOURCE_TYPE = compile_lazily(rb'"\w+::\w+::\w*$')
+"""A quoted type of CloudFormation, whose value is no key: `"AWS::IAM::AccessKey": "6f1c…"`."""
+
+
 def _match_assignment(data: bytes, start: int, end: int) -> SecretSpan | None:
     """Match a secret by the name it is assigned to."""
     end = start + len(data[start:end].rstrip(_SEPARATORS))
@@ -456,6 +460,8 @@ def _match_assignment(data: bytes, start: int, end: int) -> SecretSpan | None:
     ):
         return None
     if HARMLESS_PREFIX.search(data[max(start - 11, 0) : start]):
+        return None
+    if _RESOURCE_TYPE.search(data[max(start - 80, 0) : start]):
         return None
     return (*span, "password" if is_password_name else "assignment")
 
