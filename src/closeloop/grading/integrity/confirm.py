@@ -693,7 +693,7 @@ def _compares_with_same_value(test: ProbeTest, results: Results) -> bool:
     return (
         (test.needs_value or test.met_by_many)
         and values == _list_values(test.opposite, results)
-        and "" not in values
+        and not any(value[:1] in ("", "~") for value in values)
         and bool(values)
     )
 

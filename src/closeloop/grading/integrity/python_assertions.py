@@ -79,9 +79,12 @@ def {note}(label, value):
     {report}(label + "=" + digest, True)
     return value
 def {note_answer}(label, value):
-    digest = type(value).__qualname__
+    digest = "~" + type(value).__qualname__
     try:
-        if type(__import__("ast").literal_eval(repr(value))) is type(value):
+        # Only of what Python provides: `repr` of other objects may change them.
+        if type(value).__module__ == "builtins" and type(
+            __import__("ast").literal_eval(repr(value))
+        ) is type(value):
             text = repr(value).replace(__name__.rpartition(".")[2], "")
             digest = __import__("hashlib").sha256(text.encode()).hexdigest()[:16]
     except Exception:
@@ -120,7 +123,7 @@ class Names(Record):
     note: str
     """Function that reports the value that a test computes to compare with, as a digest."""
     note_answer: str
-    """Function that reports the value under test, as a digest, or as its type if that is no
+    """Function that reports the value under test, as a digest, or `~` and its type if that is no
     literal."""
     note_error: str
     """Function that reports the type of the error that was raised, and its message."""
