@@ -210,7 +210,7 @@ class RequestRelation(Record):
 
 
 def build_remark_question(remark: str, matches: Sequence[RuleMatch]) -> RemarkQuestion:
-    """Build the question for a remark and the rules nearest to it, in an order of no meaning."""
+    """Build the question for a remark and the rules nearest to it, shuffled by their digests."""
     digest = content_digest("compare", remark, [match.texts for match in matches])
     control = OTHER_CONTROLS[int(digest[:8], 16) % len(OTHER_CONTROLS)]
     texts: list[tuple[str | None, str]] = [
