@@ -344,6 +344,33 @@ def test_a_persons_word_confirms_a_paraphrase_which_then_is_an_example(store):
     assert {one.state for one in store.memory.list_repeats(pull=2)} == {"denied"}
 
 
+def test_a_confirmed_remark_needs_no_rule_of_its_own_until_it_is_denied(store):
+    taught(store)
+    pull_request(store, 2, day(2), PARAPHRASE)
+    learned(store)
+    (candidate,) = store.memory.list_repeats()
+    (own,) = store.memory.list_rules(state="proposed")
+    assert [one.key for one in own.examples] == [candidate.key]
+    for state, proposed in (("confirmed", []), ("denied", [own.id]), ("confirmed", [])):
+        decide_repeat(store, candidate.key, state, "bob", rule=candidate.rule)
+        learned(store)
+        assert [one.id for one in store.memory.list_rules(state="proposed")] == proposed
+    pull_request(store, 3, day(3), "Don't print there, go through the logger.")
+    learned(store)
+    assert [one.rule for one in store.memory.list_repeats(pull=3)] == [candidate.rule]
+
+
+def test_a_rule_of_several_remarks_is_proposed_until_all_of_them_are_confirmed(store):
+    taught(store)
+    pull_request(store, 2, day(2), PARAPHRASE)
+    pull_request(store, 3, day(2), PARAPHRASE)
+    learned(store)
+    for number, proposed in ((2, 1), (3, 0)):
+        remark = store.memory.list_repeats(pull=number)[0]
+        decide_repeat(store, remark.key, "confirmed", "bob", rule=remark.rule)
+        assert len(store.memory.list_rules(state="proposed")) == proposed
+
+
 def test_what_a_person_decided_stays_when_reviews_are_looked_at_again(store):
     taught(store)
     pull_request(store, 2, day(2), "Don't print here, go through the logger.")

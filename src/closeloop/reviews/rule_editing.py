@@ -39,7 +39,7 @@ from closeloop.reviews.remark_polarity import (
     parse_rule_parts,
 )
 from closeloop.reviews.review_corrections import correction_id
-from closeloop.reviews.rule_index import build_rule
+from closeloop.reviews.rule_index import build_rule, is_touched
 from closeloop.store import Store
 from closeloop.text.untrusted import DATA_RULE, fence_texts
 from closeloop.text.wording import count_with_noun, matches_globs
@@ -139,7 +139,7 @@ def decide_repeat(
 
     `key` is the remark's key, or the start of it. Confirming takes the named rule, else the most
     similar one, makes the remark an example of it, and denies the other candidate rules, which are
-    not proposed again.
+    not proposed again. A rule that was proposed from this remark alone is retired.
     """
     repeats = [repeat for repeat in store.memory.list_repeats() if repeat.key.startswith(key)]
     if not key or len({repeat.key for repeat in repeats}) != 1:
@@ -180,7 +180,29 @@ def decide_repeat(
     was_put = any(example.key == best.key and example.put_by for example in learned_rule.examples)
     if state == "confirmed" or was_put:
         store.memory.save_examples(replace(learned_rule, examples=(example,)))
+        taught = {best.key, *(known.key for known in learned_rule.examples)}
+        _propose_own_rules(store, best, taught, propose=state != "confirmed")
     return decided
+
+
+def _propose_own_rules(
+    store: Store, repeat: RepeatedRemark, taught: set[str], *, propose: bool
+) -> None:
+    """Retire, or propose again, what was proposed from a remark and nobody changed.
+
+    Retired is a rule all of whose remarks are examples of the rule that was confirmed (`taught`).
+    """
+    before: RuleState = "retired" if propose else "proposed"
+    after: RuleState = "proposed" if propose else "retired"
+    for rule in store.memory.list_rules(state=before):
+        sources = {example.key for example in rule.examples}
+        if (
+            repeat.key in sources
+            and rule.id != repeat.rule
+            and not is_touched(rule)
+            and (propose or sources <= taught)
+        ):
+            store.memory.save_learned_rule(replace(rule, state=after, examples=()))
 
 
 def accept_repeated_rule(store: Store, rule: str, person: str, now: datetime) -> TeamRule:

@@ -210,7 +210,7 @@ class RequestRelation(Record):
 
 
 def build_remark_question(remark: str, matches: Sequence[RuleMatch]) -> RemarkQuestion:
-    """Build the question for a remark and the rules nearest to it, in an order of no meaning."""
+    """Build the question for a remark and the rules nearest to it, shuffled by their digests."""
     digest = content_digest("compare", remark, [match.texts for match in matches])
     control = OTHER_CONTROLS[int(digest[:8], 16) % len(OTHER_CONTROLS)]
     texts: list[tuple[str | None, str]] = [
@@ -571,8 +571,10 @@ async def record_repeats(
             in_same_words={match.rule.id for match in near if match.relation == "same"},
         )
     new_repeats = select_new_repeats(candidates, known_repeats)
-    unasked = {rule.id for rule in rule_index.list_rules(repo)} - {*(opinions.by_rule or ())}
-    kept = [repeat for repeat in known_repeats if repeat.by == "model" and repeat.rule in unasked]
+    kept = [repeat for repeat in known_repeats if repeat.by == "model"]
+    if kept:
+        unasked = {rule.id for rule in rule_index.list_rules(repo)} - {*(opinions.by_rule or ())}
+        kept = [repeat for repeat in kept if repeat.rule in unasked]
     withdrawn = withdraw_repeats(remark, candidates, known_repeats, kept)
     memory.save_repeats([*new_repeats, *withdrawn])
     counts = count_repeats(new_repeats)
