@@ -245,6 +245,29 @@ def test_what_cannot_be_installed_is_left_out_and_said(tmp_path, files, install,
     assert less is None or less.how == "newest, without old-thing"
 
 
+def test_a_project_that_an_old_backend_cannot_link_is_imported_from_its_folder(
+    tmp_path: Path,
+) -> None:
+    """As tinydb in 2020."""
+    manifest = (
+        "[tool.poetry.dependencies]\npython = '^3.5'\nrich = '^2'\n"
+        "tomli = {version = '1', optional = true}\n"
+        "[build-system]\nbuild-backend = 'poetry.masonry.api'\n"
+    )
+    found = folder(tmp_path, {"pyproject.toml": manifest})
+    recipe = Recipe(
+        setup=(".venv/bin/uv pip install --no-cache -e . pytest",),
+        test=".venv/bin/pytest",
+        how="so",
+    )
+    output = "AttributeError: module 'poetry.api' has no attribute 'build_editable'"
+    linked = leave_out_requirement(recipe, output, found)
+    assert linked is not None
+    assert linked.setup == (".venv/bin/uv pip install --no-cache rich pytest",)
+    assert linked.test == ".venv/bin/python -m pytest"
+    assert leave_out_requirement(linked, output, found) is None
+
+
 NODE_PACKAGE = {
     "dependencies": {"own": "1"},
     "devDependencies": {

@@ -546,6 +546,8 @@ def _normalise_package(name: str) -> str:
 
 MAX_LEFT_OUT = 4
 _PACKAGE = r"([A-Za-z][\w.-]*)"
+_NO_EDITABLE_BUILD = "has no attribute 'build_editable'"
+"""What a build backend from before 2021 fails with."""
 _UNINSTALLABLE = (
     compile_lazily(rf"Failed to (?:build|download|fetch|prepare)[^`\n]{{0,40}}`{_PACKAGE}(?:==|`)"),
     compile_lazily(rf"Because (?:only )?(?:there (?:is|are) no versions? of )?{_PACKAGE}"),
@@ -570,6 +572,8 @@ def leave_out_requirement(
         return None
     if _INSTALL_COMMAND not in install:
         return _leave_out_packages(recipe, output, folder, find_words)
+    if _NO_EDITABLE_BUILD in output:
+        return _install_dependencies_only(recipe, folder)
     names = {
         _normalise_package(name) for pattern in _UNINSTALLABLE for name in pattern.findall(output)
     }
@@ -583,6 +587,33 @@ def leave_out_requirement(
         return None
     setup = (*before, f"{head}{_INSTALL_COMMAND} {shlex.join(kept_words)}")
     return _recipe_without(recipe, setup, dropped_names)
+
+
+def _install_dependencies_only(recipe: Recipe, folder: ManifestFolder) -> Recipe | None:
+    """Return the recipe with a project's dependencies in place of the project itself, which pytest
+    imports from the working folder; None if the manifest does not list them."""
+    *before, install = recipe.setup
+    head, _, arguments = install.partition(_INSTALL_COMMAND)
+    words = shlex.split(arguments)
+    poetry = nested_table(folder.pyproject, "tool", "poetry", "dependencies")
+    packages = [
+        name
+        for name, spec in poetry.items()
+        if name.lower() != "python" and not (isinstance(spec, dict) and spec.get("optional"))
+    ]
+    listed = nested_table(folder.pyproject, "project").get("dependencies")
+    if isinstance(listed, list):
+        packages += [package for package in listed if isinstance(package, str)]
+    if "-e" not in words or not (poetry or isinstance(listed, list)):
+        return None
+    index = words.index("-e")
+    words[index : index + 2] = packages
+    return replace(
+        recipe,
+        setup=(*before, f"{head}{_INSTALL_COMMAND} {shlex.join(words)}"),
+        test=recipe.test.replace(f"{_VENV_BIN}pytest", f"{_VENV_BIN}python -m pytest", 1),
+        how=f"{recipe.how}, dependencies only",
+    )
 
 
 def _recipe_without(recipe: Recipe, setup: tuple[str, ...], names: Sequence[str]) -> Recipe:
