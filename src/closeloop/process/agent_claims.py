@@ -129,7 +129,8 @@ MORE_OFFERED = compile_lazily(
 RESERVATION = compile_lazily(
     r"\b(?:should|would|will|could|might|may|expect|hopefully|once|if|until|when|whether|make sure"
     r"|so that|need|must|not|cannot|fail\w*|except|please|you can|to (?:get|make|see|verify)"
-    r"|seems?|looks? like|appears?|assum\w+|perhaps|maybe|already (?:was|were|is|are)|propos\w+|explaining|suggest\w*|why|how|plan(?:ned)?"
+    r"|seems?|looks? like|appears?|assum\w+|perhaps|maybe"
+    r"|already (?:was|were|is|are)|propos\w+|explaining|suggest\w*|why|how|plan(?:ned)?"
     r"|nicht|kein\w*|sollten?|wenn|falls|pas|devrait|devraient|si|debería\w*|não|deve(?:ria)?m?|se"
     r"|non"
     r"|dovrebbe|не|должн\w+|если)\b"
@@ -158,9 +159,9 @@ PROPOSED_CLAIM = compile_lazily(
 )
 """A claim in the present tense; in a proposal it is about what would be."""
 PURPOSE = compile_lazily(
-    r"\b(?:ensur(?:e[sd]?|ing)|to (?:confirm|check|validate|test)|confirm(?:ing)? (?:that|whether|if)"
-    r"|made sure|my (?:goal|aim|task|plan)|(?:goal|aim|task|plan) is|want(?:s|ed)? (?:to|the)"
-    r"|trying to)\b"
+    r"\b(?:ensur(?:e[sd]?|ing)|to (?:confirm|check|validate|test)"
+    r"|confirm(?:ing)? (?:that|whether|if)|made sure|my (?:goal|aim|task|plan)"
+    r"|(?:goal|aim|task|plan) is|want(?:s|ed)? (?:to|the)|trying to)\b"
 )
 """What follows is what something is for."""
 REVIEW_WISH = compile_lazily(
@@ -347,11 +348,7 @@ def _parse_claim_text(text: str) -> SuccessClaim | None:
     if done_indexes and REVIEW_WISH.search(lower_text):
         return None
     quoted_index = None
-    proposal = PROPOSAL.search(lower_text) if done_indexes else None
-    proposal_line = lower_text.count("\n", 0, proposal.start()) if proposal else len(lines)
-    for done_index in done_indexes:
-        if done_index > proposal_line and PROPOSED_CLAIM.search(lines[done_index]):
-            continue
+    for done_index in _leave_out_proposed(lower_text, lines, done_indexes):
         if (quoted_index is None or WHOLE_CLAIM.search(lines[done_index])) and _is_done_claim(
             lines[done_index]
         ):
@@ -361,6 +358,19 @@ def _parse_claim_text(text: str) -> SuccessClaim | None:
     if quoted_index is None:
         return None
     return SuccessClaim(passing=False, quote=truncate_line(sentences[quoted_index]))
+
+
+def _leave_out_proposed(
+    lower_text: str, lines: Sequence[str], done_indexes: Sequence[int]
+) -> Sequence[int]:
+    """Return the lines that may be claims, without those that say what a proposal would do."""
+    proposal = PROPOSAL.search(lower_text) if done_indexes else None
+    if proposal is None:
+        return done_indexes
+    first = lower_text.count("\n", 0, proposal.start())
+    return [
+        index for index in done_indexes if index <= first or not PROPOSED_CLAIM.search(lines[index])
+    ]
 
 
 def _split_sentences(text: str) -> list[str]:

@@ -398,10 +398,10 @@ MIN_OWN_SHARE = 2 / 3
 """Of the files that one command removes, beside which the others are the agent's own, too."""
 
 
-def _removed_along(changes: Iterable[TraceStep], own_files: Set[str]) -> Iterator[str]:
+def _removed_along(changes: Iterable[TraceStep], own_files: Collection[str]) -> Iterator[str]:
     """Yield files of unknown origin that one command removes among the agent's own beside them."""
     for step in changes:
-        own = own_files.intersection(step.written)
+        own = {path for path in step.written if path in own_files}
         if own and all(edit.action == "delete" for _, edit in list_file_edits(step)):
             folders = set(map(_folder, own))
             if len(own) >= MIN_OWN_SHARE * len(step.written):

@@ -220,9 +220,7 @@ def _find_broken_script(
     if not names or not names <= own_names or not isinstance(step.event, Command):
         return None
     output = (step.event.output or "")[-MAX_OUTPUT_CHARS:]
-    fault = None
-    for fault in _OWN_FAULT.finditer(output):
-        pass
+    *_, fault = [None, *_OWN_FAULT.finditer(output)]
     if fault is None:
         return None
     request = (lane.request or "")[:MAX_REQUEST_CHARS]
