@@ -443,10 +443,11 @@ def _check_from_results(event: Command, effect: CommandEffect) -> TraceCheck | N
 
 def counts_failures(tail: str) -> bool:
     """Whether the last line with results counts a failure, whatever the exit code is."""
-    *_, last = [None, *_PRINTED_RESULTS.finditer(tail)]
-    if last is None:
+    results = list(_PRINTED_RESULTS.finditer(tail))
+    if not results:
         return False
-    return (last[1] is not None and last[1] != last[2]) or bool(_FAILURE_COUNT.search(last[0]))
+    passed, count = results[-1].groups()
+    return passed != count or _FAILURE_COUNT.search(results[-1][0]) is not None
 
 
 LOOK_PROGRAMS = frozenset((

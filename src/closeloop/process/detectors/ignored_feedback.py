@@ -220,9 +220,10 @@ def _find_broken_script(
     if not names or not names <= own_names or not isinstance(step.event, Command):
         return None
     output = (step.event.output or "")[-MAX_OUTPUT_CHARS:]
-    *_, fault = [None, *_OWN_FAULT.finditer(output)]
-    if fault is None:
+    faults = list(_OWN_FAULT.finditer(output))
+    if not faults:
         return None
+    fault = faults[-1]
     request = (lane.request or "")[:MAX_REQUEST_CHARS]
     if fault["kind"] in request or fault[0].strip() in request:
         return None
