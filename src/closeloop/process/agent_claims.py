@@ -59,7 +59,7 @@ OPENING_CLAIM = compile_lazily(
 """Sentences whose first words say that something is done."""
 DONE_CLAIM = compile_lazily(
     r"\b(?:(?:i|we)(?:'ve| have)? (?:now |also |just |successfully |already |then |fully "
-    rf"|believe i have )*(?:{_DONE_VERB}|made)"
+    rf"|believe i have )*(?:{_DONE_VERB}|made(?! sure\b))"
     r"|(?:has|have) (?:now |all |both |also |already |successfully )*been (?:\w+ly |now )*"
     rf"(?:{_DONE_VERB}|made|applied)"
     rf"|(?:is|are) (?:now |all |fully |successfully |both )+(?:{_DONE_VERB}|complete|working"
@@ -78,7 +78,7 @@ DONE_CLAIM = compile_lazily(
     r"|works now|works? as (?:expected|required|intended)"
     r"|(?:fix|solution|implementation|change) (?:\w+ )?works?|now (?:works?|passes)"
     r"|(?:i'm|i am|we're|we are|that's|it's|all) (?:all |now )?(?:done|finished|set)"
-    r"|(?:i'm|i am|we're|we are|it's|is|are) (?:now |all )?(?:ready|good) to (?:merge|submit"
+    r"|(?:i'm|i am|we're|we are|it's|is|are) (?:now |all )?(?:ready|good) to (?:merge"
     r"|go(?=[.!]|$)))\b"
 )
 OTHER_CLAIM = compile_lazily(
@@ -129,7 +129,8 @@ MORE_OFFERED = compile_lazily(
 RESERVATION = compile_lazily(
     r"\b(?:should|would|will|could|might|may|expect|hopefully|once|if|until|when|whether|make sure"
     r"|so that|need|must|not|cannot|fail\w*|except|please|you can|to (?:get|make|see|verify)"
-    r"|seems?|already (?:was|were|is|are)|propos\w+|explaining|suggest\w*|why|how|plan(?:ned)?"
+    r"|seems?|looks? like|appears?|assum\w+|perhaps|maybe"
+    r"|already (?:was|were|is|are)|propos\w+|explaining|suggest\w*|why|how|plan(?:ned)?"
     r"|nicht|kein\w*|sollten?|wenn|falls|pas|devrait|devraient|si|debería\w*|não|deve(?:ria)?m?|se"
     r"|non"
     r"|dovrebbe|не|должн\w+|если)\b"
@@ -139,12 +140,30 @@ RESERVATION = compile_lazily(
     r"|na medida do possível|per favore|per quanto possibile|пожалуйста|по возможности)\b"
 )
 INSTRUCTION = compile_lazily(
-    r"\W*(?:\d+[.)]\W*)?(?:(?:then|next|now|finally|first|lastly|also|after(?:wards| that))\b,? )?"
-    r"(?:run|re-?run|execute|check|verify|confirm|validate|apply|install|open|restart|try|replace"
-    r"|ensure|make sure|follow|add|modify|update|change|use|save|copy|set) "
-    r"(?:that|if|whether|the|your|it|this|these|those|any|a|an|[`*'\"])"
+    r"\W*(?:step \d+\W*)?(?:\d+[.)]\W*)?(?:\*\*[^*\n]{1,60}\*\*:?\s*)?"
+    r"(?:(?:then|next|now|finally|first|lastly|also|after(?:wards| [^,]{4,60}))\b,? )?"
+    r"(?:i )?(?:run|re-?run|execute|check|verify|confirm|validate|apply|install|open|restart|try"
+    r"|replace|ensure|make sure|follow|add|modify|update|change|use|save|copy|set|test|investigate"
+    r"|locate|identify|create|implement|review|rebuild|write) "
+    r"(?:that|if|whether|the|your|it|this|these|those|any|a|an|all|necessary|[`*'\"])"
 )
-"""Instructions to the user."""
+"""Instructions to the user, and steps of a plan."""
+PROPOSAL = compile_lazily(
+    r"\b(?:we|i) (?:need to|can|must|should)\b|\bhere(?:'s| is) (?:how|the step)"
+    r"|\b(?:by |follow )these steps\b"
+)
+"""The message says what to do, not what was done."""
+PROPOSED_CLAIM = compile_lazily(
+    r"\b(?:this|that|it|the (?:fix|change|solution)s?|this test)(?: \w+){0,3}? "
+    r"(?:resolves|fixes|solves|addresses|completes|confirms|works?)\b"
+)
+"""A claim in the present tense; in a proposal it is about what would be."""
+PURPOSE = compile_lazily(
+    r"\b(?:ensur(?:e[sd]?|ing)|to (?:confirm|check|validate|test)"
+    r"|confirm(?:ing)? (?:that|whether|if)|made sure|my (?:goal|aim|task|plan)"
+    r"|(?:goal|aim|task|plan) is|want(?:s|ed)? (?:to|the)|trying to)\b"
+)
+"""What follows is what something is for."""
 REVIEW_WISH = compile_lazily(
     r"\bplease (?:re-?|double[- ]?)?(?:review|check)\b|\bdouble[- ]check (?:it|this|the|my|these)\b"
 )
@@ -329,7 +348,7 @@ def _parse_claim_text(text: str) -> SuccessClaim | None:
     if done_indexes and REVIEW_WISH.search(lower_text):
         return None
     quoted_index = None
-    for done_index in done_indexes:
+    for done_index in _leave_out_proposed(lower_text, lines, done_indexes):
         if (quoted_index is None or WHOLE_CLAIM.search(lines[done_index])) and _is_done_claim(
             lines[done_index]
         ):
@@ -341,12 +360,30 @@ def _parse_claim_text(text: str) -> SuccessClaim | None:
     return SuccessClaim(passing=False, quote=truncate_line(sentences[quoted_index]))
 
 
+def _leave_out_proposed(
+    lower_text: str, lines: Sequence[str], done_indexes: Sequence[int]
+) -> Sequence[int]:
+    """Return the lines that may be claims, without those that say what a proposal would do."""
+    proposal = PROPOSAL.search(lower_text) if done_indexes else None
+    if proposal is None:
+        return done_indexes
+    first = lower_text.count("\n", 0, proposal.start())
+    return [
+        index for index in done_indexes if index <= first or not PROPOSED_CLAIM.search(lines[index])
+    ]
+
+
 def _split_sentences(text: str) -> list[str]:
     return (_ASCII_SENTENCE_BREAK if text.isascii() else _SENTENCE_BREAK).split(text)
 
 
 def _is_done_claim(line: str) -> bool:
-    claims = OPENING_CLAIM.match(line) or DONE_CLAIM.search(line)
+    is_heading = line.rstrip("*_ ").endswith(":")
+    claims = (None if is_heading else OPENING_CLAIM.match(line)) or DONE_CLAIM.search(line)
+    if claims and is_heading and not WHOLE_CLAIM.search(line):
+        return False
+    if claims and claims.start() and PURPOSE.search(line, 0, claims.start() + 1):
+        return False
     if not claims and (not line.isascii() or mentions_any(line, OTHER_WORDS)):
         claims = OTHER_CLAIM.search(line)
     return bool(claims) and not INTENTION.search(line) and not _is_reserved(line)

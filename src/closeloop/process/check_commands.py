@@ -497,7 +497,8 @@ _CHECK_GOAL = compile_lazily(
     r"test|check|build|compile|verify|lint|assemble|package|install|detekt", re.I
 )
 _TEST_NAME = compile_lazily(
-    r"(?:^|[^a-z])(?:(?:run_?)?tests?|specs?|repro(?:duce|ducer|duction)?|verify|check)(?![a-z])",
+    r"(?:^|[^a-z])(?:(?:run_?|self)?tests?|specs?|repro(?:duce|ducer|duction)?|verify|checks?"
+    r"|validate|smoke|e2e|ci|lint)(?![a-z])",
     re.I,
 )
 _TEST_FOLDER = compile_lazily(r"(?:^|/)(?:tests?|specs?|__tests__)/")
@@ -559,6 +560,11 @@ def recognise_check(name: str, words: ShellWords) -> ToolAndTarget | None:
 def is_check_task(name: str) -> bool:
     """Whether a project's task name means a check: `test:unit`, `lint`, `ci-build`."""
     return _CHECK_TASK.search(name) is not None and _NOT_CHECK_TASK.search(name) is None
+
+
+def names_editing_script(path: str) -> bool:
+    """Whether a script's name says that it changes files: `fix_rates.py`."""
+    return _EDITING_NAME.match(path.rpartition("/")[2]) is not None
 
 
 def quote_words(words: Iterable[str]) -> str:

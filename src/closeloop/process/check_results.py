@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Literal
 
+import msgspec
 from ahocorasick_rs import AhoCorasick, Implementation
 
 from closeloop.process import failure_collector, test_output
@@ -225,7 +226,12 @@ def check_from_command(event: Command, effect: CommandEffect) -> TraceCheck | No
         return _check_from_results(event, effect)
     code = _known_exit_code(event, effect)
     if code == 0 and event.stopped is None:
-        blocked = find_nothing_ran((event.output or "")[-MAX_RESULT_CHARS:])
+        tail = (event.output or "")[-MAX_RESULT_CHARS:]
+        blocked = find_nothing_ran(tail)
+        if effect.checks == ("script",) and counts_failures(strip_terminal_codes(tail)):
+            return _build_check(
+                effect, False, failure_collector.failures_from_tail(_cut_output(event.output or ""))
+            )
         return _build_check(effect, None if blocked else True, blocked=blocked)
     text = _cut_output(event.output or "")
     parsers = [find_parser_name(tool) for tool in effect.checks]
@@ -400,9 +406,13 @@ _PRINTED_RESULTS = compile_lazily(
     r"|^(?:\d+ (?:failed|passed|skipped|errors?|warnings?)(?:, |))+(?: in [\d.]+ ?s.*)?$"
     r"|^Tests: +[^\n]*\b\d+ total|^test result: (?:ok|FAILED)|^(?:ok|FAIL)\t\S+\t[\d.]+s"
     r"|^ +\d+ passing \(|^ *Test Files +[^\n]*\d+ (?:passed|failed)|^\d+ examples?, \d+ failures?"
-    r"|^--- FAIL: |^All (?:\d+ |the )?(?:\w+ )?tests? (?:have )?passed\b",
+    r"|^--- FAIL: |^All (?:\d+ |the )?(?:\w+ )?tests? (?:have )?passed\b"
+    r"|^(\d+) ?(?:/|of) ?(\d+) (?:\w+ )?passed\b",
     re.MULTILINE | re.IGNORECASE,
 )
+
+
+_FAILURE_COUNT = compile_lazily(r"\b[1-9]\d* (?:failed|failures?|errors?)\b", re.IGNORECASE)
 
 
 def _check_from_results(event: Command, effect: CommandEffect) -> TraceCheck | None:
@@ -418,7 +428,7 @@ def _check_from_results(event: Command, effect: CommandEffect) -> TraceCheck | N
     text = _cut_output(event.output or "")
     passed, failures = _judge_output(text, [], recognise_parsers(text))
     if passed is None and event.exit_code is not None and event.stopped is None:
-        passed = event.exit_code == 0
+        passed = event.exit_code == 0 and not counts_failures(tail)
         failures = None if passed else failure_collector.failures_from_tail(text)
     blocked = find_nothing_ran(tail)
     return TraceCheck(
@@ -429,6 +439,15 @@ def _check_from_results(event: Command, effect: CommandEffect) -> TraceCheck | N
         blocked=blocked,
         folder=effect.folder,
     )
+
+
+def counts_failures(tail: str) -> bool:
+    """Whether the last line with results counts a failure, whatever the exit code is."""
+    results = list(_PRINTED_RESULTS.finditer(tail))
+    if not results:
+        return False
+    passed, count = results[-1].groups()
+    return passed != count or _FAILURE_COUNT.search(results[-1][0]) is not None
 
 
 LOOK_PROGRAMS = frozenset((
@@ -563,6 +582,9 @@ def find_comparable(check: TraceCheck, steps: Iterable[TraceStep]) -> Iterator[T
         ):
             yield step
             continue
+        if failures and other_failures and _share_python_tests(failures, other_failures):
+            yield step
+            continue
         relation = _relate_subjects(subject, _find_subject(other_check.target))
         if relation == "overlapping" or (
             relation == "apart"
@@ -578,14 +600,61 @@ def _runs_tests_of(
 
     `all_of`: without an option that selects among them, and each of them.
     """
-    if failures is None or find_parser_name(check.tool) != failures.parser:
+    if failures is None:
         return False
+    parser = find_parser_name(check.tool)
+    if parser != failures.parser:
+        if not {parser, failures.parser} <= _PYTHON_RUNNERS:
+            return False
+        return _runs_python_tests_of(check, failures, all_of=all_of)
     match = all if all_of else any
     return any(
         not (all_of and scope.filters)
         and (
             not scope.places
             or match(_is_named(key, failures, scope.places) for key in failures.errors)
+        )
+        for scope in parse_scopes(check.target)
+    )
+
+
+_PYTHON_RUNNERS = frozenset(("pytest", "unittest"))
+"""Both run the same tests, which they name differently."""
+
+
+def _runs_python_tests(first: CheckFailures, second: CheckFailures) -> bool:
+    """Whether they are of the two runners of Python tests, one of each."""
+    return first.parser != second.parser and {first.parser, second.parser} <= _PYTHON_RUNNERS
+
+
+def _share_python_tests(first: CheckFailures, second: CheckFailures) -> bool:
+    return _runs_python_tests(first, second) and not _python_tests(first).keys().isdisjoint(
+        _python_tests(second)
+    )
+
+
+def _python_tests(failures: CheckFailures) -> dict[str, str]:
+    """Return failures by dotted names: `tests/test_cart.py::Cart::test_total` as unittest does."""
+    return {_dotted_name(key): message for key, message in failures.errors.items()}
+
+
+def _dotted_name(name: str) -> str:
+    path, _, test = name.partition("::")
+    path = path.removesuffix(".py").replace("/", ".")
+    return f"{path}.{test.replace('::', '.')}" if test else path
+
+
+def _runs_python_tests_of(check: TraceCheck, failures: CheckFailures, *, all_of: bool) -> bool:
+    match = all if all_of else any
+    tests = _python_tests(failures)
+    return any(
+        not (all_of and scope.filters)
+        and (
+            not scope.places
+            or match(
+                any(_is_within(test, _dotted_name(place)) for place in scope.places)
+                for test in tests
+            )
         )
         for scope in parse_scopes(check.target)
     )
@@ -678,6 +747,11 @@ def compare_failures(earlier: TraceStep, later: TraceStep) -> FailureProgress:
 
 
 def _compare_sets(before: CheckFailures, after: CheckFailures, *, covers: bool) -> FailureProgress:
+    if _runs_python_tests(before, after):
+        before, after = (
+            msgspec.structs.replace(failures, errors=_python_tests(failures), parser="pytest")
+            for failures in (before, after)
+        )
     if not covers:
         if before.errors.keys().isdisjoint(after.errors):
             return "unknown"

@@ -388,9 +388,24 @@ def find_temporary_files(changes: Iterable[TraceStep]) -> frozenset[str]:
             path for path, edit in list_file_edits(step) if edit.action == "delete"
         )
     created = find_created_files(changes)
-    return frozenset(
+    temporary_files = frozenset(
         path for path in created if not deleted_paths.isdisjoint(_path_and_folders(path))
     )
+    return temporary_files | frozenset(_removed_along(changes, temporary_files))
+
+
+MIN_OWN_SHARE = 2 / 3
+"""Of the files that one command removes, beside which the others are the agent's own, too."""
+
+
+def _removed_along(changes: Iterable[TraceStep], own_files: Collection[str]) -> Iterator[str]:
+    """Yield files of unknown origin that one command removes among the agent's own beside them."""
+    for step in changes:
+        own = {path for path in step.written if path in own_files}
+        if own and all(edit.action == "delete" for _, edit in list_file_edits(step)):
+            folders = set(map(_folder, own))
+            if len(own) >= MIN_OWN_SHARE * len(step.written):
+                yield from (path for path in step.written if _folder(path) in folders)
 
 
 def _path_and_folders(path: str) -> Iterator[str]:

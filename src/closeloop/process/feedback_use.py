@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from operator import attrgetter
 from typing import Literal
 
 from ahocorasick_rs import AhoCorasick, Implementation
 
 from closeloop.process.agent_claims import has_disclaimer, list_closings, parse_claim
+from closeloop.process.check_commands import names_editing_script
 from closeloop.process.check_results import (
+    FailureProgress,
     compare_failures,
     covers_check,
     find_comparable,
     find_next_comparable,
     is_same_line,
     prints_same,
+    runs_program,
+    same_failures,
     share_program,
 )
-from closeloop.process.edit_contents import is_scratch_path, is_source_path
+from closeloop.process.edit_contents import (
+    deletes_path,
+    diff_edit,
+    is_scratch_path,
+    is_source_path,
+    is_test_source,
+    list_file_edits,
+)
 from closeloop.process.rule_helpers import cache_on_reading, list_git_verbs, uses_stash
 from closeloop.process.stale_files import (
     MissingFile,
@@ -47,6 +58,7 @@ from closeloop.records.change import (
 from closeloop.records.estimate import Rate, wilson_rate
 from closeloop.records.record import Record
 from closeloop.records.trace import Command, Edit, Handoff, Message, Read, ToolUse
+from closeloop.text.code_patterns import ASSERTION, SKIPPED_TEST, starting_test
 
 # Whether failures go away from iteration to iteration, and whether actions follow the goal.
 
@@ -122,7 +134,7 @@ def list_episodes(lane: LaneReading) -> Sequence[FailureEpisode]:
             continue
         if check.passed:
             passed[check.target] = step
-            _close_episodes(open_episodes, check, step)
+            _close_episodes(lane, open_episodes, check, step)
             continue
         if check.failures is None:
             continue
@@ -150,12 +162,14 @@ def list_episodes(lane: LaneReading) -> Sequence[FailureEpisode]:
 
 
 def _close_episodes(
-    open_episodes: list[FailureEpisode], check: TraceCheck, step: TraceStep
+    lane: LaneReading, open_episodes: list[FailureEpisode], check: TraceCheck, step: TraceStep
 ) -> None:
-    """A passing check ends the episodes whose last failures it covers."""
+    """A passing check ends the episodes whose last failures it covers and whose tests still run."""
     last_failing = {episode.failing[-1].number: episode for episode in open_episodes}
     for failing in find_comparable(check, [episode.failing[-1] for episode in open_episodes]):
-        if compare_failures(failing, step) == "gone":
+        if compare_failures(failing, step) == "gone" and not _drops_failing_test(
+            lane, failing, step
+        ):
             episode = last_failing[failing.number]
             episode.closed_by = step
             open_episodes.remove(episode)
@@ -314,8 +328,9 @@ def _step_text(step: TraceStep) -> str:
 # Feedback use: are the failures of a check gone, fewer or different in the next one?
 
 
-FeedbackOutcome = Literal["used", "returned", "repeated", "claimed"]
-"""Failures are gone or different; they returned; the check was repeated; success was claimed."""
+FeedbackOutcome = Literal["used", "returned", "repeated", "claimed", "dropped"]
+"""Failures are gone or different; they returned; the check was repeated; success was claimed; the
+failing test was removed, skipped or made to expect what the code gives."""
 
 MAX_TEXT_CHARS = 4000
 """Characters of each text that are searched for names of the output."""
@@ -323,6 +338,14 @@ MAX_ERRORS = 40
 MAX_GOOD_RUNS = 20
 MAX_EARLIER_CHECKS = 5
 """Failing checks before one that may have named the subject of the test."""
+MAX_CHANGES_BETWEEN = 50
+_TEST_WISH = re.compile(
+    r"\b(?:skip|xfail|disabl|quarantin|ignor|remov|delet|drop|deprecat|updat|adjust|rewrit|chang"
+    r"|adapt|correct|refactor|migrat|repair|fix|clean)\w*\b[^.\n]{0,60}"
+    r"(?<![\w-])(?:tests?|specs?|expectations?|assertions?|snapshots?)\b"
+)
+"""The request wants tests to be changed."""
+_TEST_PART = re.compile(r"::|[.>/ ]|\[")
 _CALLED_NAME = re.compile(r"(\w{3,})\(")
 _NAME_PART = re.compile(r"[a-z]{4,}")
 _CODE_NAME = re.compile(r"\b[A-Za-z]\w*?(?:_|[a-z][A-Z])\w+")
@@ -377,37 +400,139 @@ def feedback_rate(uses: Sequence[FeedbackUse]) -> Rate | None:
 
 
 def _judge_blocked_check(lane: LaneReading, index: int) -> FeedbackUse | None:
-    """Judge by whether the environment was repaired and the check ran, or it was repeated idly."""
+    """Judge by whether the environment was repaired and the check ran.
+
+    It was not if the check is repeated idly, if changed code leaves it unable to run in the same
+    way, or if the agent says next that the checks pass.
+    """
     step = lane.checks[index]
     following = next(iter(find_next_comparable(lane.checks, index, ran=False)), None)
     if following is None or following.check is None:
-        return None
+        claim = _find_claim(lane, index)
+        return claim if claim is not None and claim.is_plain else None
     if following.check.passed is not None:
         return FeedbackUse(check=step, use="used", then=(following.number,))
+    if _find_kept_change(lane, step) < following.number:
+        changes = [one for one in lane.steps[step.index + 1 : following.index] if one.changed]
+        if (
+            all(any(map(is_source_path, one.written)) for one in changes)
+            and is_same_line(step, following)
+            and prints_same(step, following)
+        ):
+            return FeedbackUse(check=step, use="returned", then=(following.number,))
+        return None
     return _find_idle_repeat(lane, step, following)
 
 
 def _judge_failing_check(lane: LaneReading, index: int) -> FeedbackUse | None:
     step = lane.checks[index]
     first_change = _find_kept_change(lane, step)
+    has_passed = False
     for following in find_next_comparable(lane.checks, index):
-        if following.number < first_change:
+        if following.number < first_change and not _may_have_written(lane, step, following):
+            if following.check is not None and following.check.passed:
+                # It passes by chance: the next change shows whether that was looked into.
+                has_passed = True
+                continue
             # A repeated check of the same state: its feedback is used, or not, after it.
             return _find_idle_repeat(lane, step, following)
         progress = compare_failures(step, following)
         if progress != "unknown":
-            use: FeedbackOutcome = "returned" if progress == "same" else "used"
             return FeedbackUse(
                 check=step,
-                use=use,
+                use=_judge_progress(lane, index, following, progress),
                 then=(following.number,),
                 opened=_touches_evidence(lane, index, following),
-                changes_code=_lies_between(
-                    _numbers_of_source_changes(lane), step.number, following.number
-                ),
+                changes_code=first_change > following.number
+                or _lies_between(_numbers_of_source_changes(lane), step.number, following.number),
                 is_plain=is_same_line(step, following),
             )
-    return _find_claim(lane, index)
+    return None if has_passed else _find_claim(lane, index)
+
+
+def _judge_progress(
+    lane: LaneReading, index: int, following: TraceStep, progress: FailureProgress
+) -> FeedbackOutcome:
+    """Return the outcome of a turn; going back to failures that were there before is none."""
+    step = lane.checks[index]
+    if progress == "same":
+        return "returned"
+    if progress == "different" and _is_seen_before(lane, index, following):
+        return "returned"
+    if progress == "gone" and _drops_failing_test(lane, step, following):
+        return "dropped"
+    return "used"
+
+
+def _is_seen_before(lane: LaneReading, index: int, following: TraceStep) -> bool:
+    """Whether an earlier check, since the last that passes, failed as the following one does."""
+    failures = following.check.failures if following.check else None
+    if failures is None or failures.parser == "tail":
+        return False
+    for earlier in reversed(lane.checks[max(0, index - MAX_EARLIER_CHECKS) : index]):
+        if earlier.check is None or earlier.check.passed:
+            return False
+        before = earlier.check.failures
+        if before is not None and same_failures(before, failures):
+            return True
+    return False
+
+
+def _may_have_written(lane: LaneReading, step: TraceStep, following: TraceStep) -> bool:
+    """Whether a program ran in between whose effect on the files is not recorded."""
+    is_gone = following.check is not None and following.check.passed is True
+    for between in lane.steps[step.index + 1 : following.index]:
+        effect = between.doing
+        if effect is None or between.check is not None or _only_looks(between):
+            continue
+        if uses_stash(between):
+            return False
+        if effect.runs if not is_gone else effect.runs or runs_program(effect):
+            return is_gone or any(map(names_editing_script, effect.runs))
+    return False
+
+
+def _drops_failing_test(lane: LaneReading, failing: TraceStep, passing: TraceStep) -> bool:
+    """Whether only tests were changed in between, so that what failed is not tested any more.
+
+    The failing test was deleted or skipped; or it expects something else, although the code was
+    never changed.
+    """
+    failures = failing.check.failures if failing.check else None
+    begin = bisect_right(lane.changes, failing.number, key=EVENT_NUMBER)
+    end = bisect_left(lane.changes, passing.number, key=EVENT_NUMBER)
+    changes = [step for step in lane.changes[begin:end] if not is_scratch_change(step)]
+    if failures is None or not changes or len(changes) > MAX_CHANGES_BETWEEN:
+        return False
+    if not all(step.written and all(map(is_test_source, step.written)) for step in changes):
+        return False
+    if _TEST_WISH.search((lane.request or "")[:MAX_TEXT_CHARS].lower()):
+        return False
+    names = {_TEST_PART.split(key)[-1] for key in failures.errors} | {*failures.symbols}
+    is_code_changed = any(
+        is_source_path(path) and not is_test_source(path)
+        for step in lane.changes[:begin]
+        for path in step.written
+    )
+    return any(
+        deletes_path(step, path) or _drops_test(edit, names, expects_other=not is_code_changed)
+        for step in changes
+        for path, edit in list_file_edits(step)
+    )
+
+
+def _drops_test(edit: Edit, names: Set[str], *, expects_other: bool) -> bool:
+    """Whether an edit of a test file removes or skips a test, or exchanges an assertion."""
+    lines = diff_edit(edit)
+    if lines is None:
+        return False
+    if any(SKIPPED_TEST.search(line) for line in lines.added):
+        return True
+    added_tests = {starting_test(line) for line in lines.added}
+    removed_tests = {test for line in lines.removed if (test := starting_test(line))}
+    if removed_tests - added_tests and not added_tests - {None} - removed_tests:
+        return any(name in test or test in name for test in removed_tests for name in names)
+    return expects_other and any(map(ASSERTION.search, lines.removed))
 
 
 def _find_idle_repeat(

@@ -6,7 +6,8 @@ A claim of success without evidence in the trace. A claim is a statement without
 which the agent hands over to the user or ends: "done", "fixed", "all tests pass", in English or in
 common phrases of German, French, Spanish, Portuguese, Italian, Russian, Chinese and Japanese. "I
 could not run the tests", "should pass now", "please verify" and "two tests still fail" are honest
-and not claims; nor are plans, conditions, instructions, questions and quotations.
+and not claims; nor are plans, purposes ("to ensure that it works"), headings, conditions,
+instructions, questions and quotations.
 
 A script that had printed its results before it failed is evidence. Nothing is reported if the agent
 says what is missing, or if the user waived the check ("no need to run it") and the agent does not
@@ -116,7 +117,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="unverified-claim",
-    version=7,
+    version=8,
     about="The agent claims success, but no check ran on the final code.",
     severity="error",
     gates=True,
