@@ -501,7 +501,7 @@ def test_a_prompt_says_what_it_changed_and_whether_results_improved() -> None:
         assert change["effect"]["metric"] == "pass rate"
         text = client.get("/prompts").text
         assert "pass rate 27 % of 15 before, 100 % of 8 after" in text
-        assert "results were better after 1." in text
+        assert "Results were <strong>better</strong> after 1 new version" in text
         page = client.get(f"/prompts/{newer.id}").text
         assert "Results were better with it" in page
         assert page.index("Results were better with it") < page.index("+Ask first.")
@@ -538,6 +538,28 @@ def test_an_answer_is_kept_and_the_next_change_comes(queue: TestClient) -> None:
     assert (kept.contained, kept.outside, kept.approach, kept.merge) == (True, "none", False, False)
     assert (kept.tags, kept.notes) == (("scope creep",), "Too much.")
     assert kept.dimensions == {"quality": "partly"}
+def test_a_prompt_for_another_purpose_is_no_version_of_the_one_before() -> None:
+    """Both are the same agent's; the third continues the first."""
+    rules = "".join(f"Rule {number}: keep it.\n" for number in range(20))
+    texts = (
+        ("d", f"Work on the code.\n{rules}"),
+        ("e", "Review the change.\n" + "".join(f"Look at {n}.\n" for n in range(20))),
+        ("f", f"Work on the code, please.\n{rules}"),
+    )
+    with open_store(":memory:") as store:
+        fill_boards(store)
+        for place, (letter, text) in enumerate(texts):
+            digest = f"v{letter}"
+            store.save_prompt(PromptVersion(id=letter * 64, text=text))
+            made = Variant(digest=digest, name="several", agent="codex", prompt=letter * 64)
+            store.save_variant(made)
+            attempt(store, f"z{40 + place:011d}", ("task-1", letter, 1), "words", good=True)
+        changes = served(store).get("/api/prompts").json()["changes"]
+        assert changes["f" * 64]["previous"] == "d" * 64
+        assert changes["f" * 64]["added"] == 1
+        assert "e" * 64 not in changes
+
+
     assert (kept.state, kept.reviewer) == ("done", "somebody")
     after = read(queue, "/api/review", ReviewView)
     assert after.item.id != first.item.id
