@@ -224,6 +224,29 @@ def test_a_long_name_may_wrap_so_that_results_stay_beside_it(
     assert "".join(out.getvalue().split()).count("646761e5") == 1
 
 
+def test_a_wide_table_of_groups_becomes_several_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(title="process", box=None)
+    for name in ("agent", "handoff", "feedback", "recovery"):
+        table.add_column(name)
+    table.add_row("codex", "80 % (20–99 %)", "–", "–")
+    table.add_row("aider", "–", "27 % (9–54 %)", "50 % (26–74 %)")
+    monkeypatch.setenv("COLUMNS", "44")
+    monkeypatch.setenv("TERM", "xterm")
+    out = Terminal()
+    with redirect_stdout(out):
+        print_parts(table, keys=1)
+    lines = [line.split() for line in _STYLE.sub("", out.getvalue()).splitlines()]
+    assert lines[0] == ["process"]
+    assert lines[1] == ["agent", "handoff", "feedback"]
+    assert [line[0] for line in lines[2:]] == ["codex", "aider", "agent", "aider"]
+    assert lines[4] == ["agent", "recovery"]
+    assert "50" in lines[5]
+    in_a_pipe = io.StringIO()
+    with redirect_stdout(in_a_pipe):
+        print_parts(table, keys=1)
+    assert len(in_a_pipe.getvalue().splitlines()) == 4
+
+
 def test_show_keeps_the_head_of_a_request_and_the_end_of_an_output() -> None:
     lines = "\n".join(f"line {number}" for number in range(20))
     trace = Trace(

@@ -265,7 +265,7 @@ def test_sessions_are_compared_by_what_is_known_of_them(store: Store) -> None:
     assert "they share no task" in pair.words[1]
     report = compare_by_name(store, BOOK, ["x", "y"])
     columns = [str(column.header) for column in compared_sides_table(report).columns]
-    assert columns == ["", "attempts", "task completion rate known"]
+    assert columns == ["", "attempts", "known", "task completion rate"]
 
 
 def test_bounds_too_wide_to_say_anything_are_words() -> None:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import timedelta
+from statistics import median
 from typing import Any
 
 import pytest
@@ -309,3 +310,14 @@ def test_words_that_were_not_said_are_no_reason() -> None:
         reasons = [one.feature for one in _explain_effects(effects, features, (), (), prior)]
         assert len(reasons) == 3
         assert ("certainty" in reasons) is is_named
+
+
+def test_a_value_that_reads_as_the_usual_one_is_no_reason() -> None:
+    prior = load_triage_prior()
+    usual = float(median(prior.features["runs"].quantiles))
+    effects = [-1.0 if name == "runs" else 0.0 for name in prior.features]
+    for value, is_named in ((usual, False), (usual + 0.2, False), (usual + 9, True)):
+        features = {**dict.fromkeys(prior.features, 0.0), "runs": value}
+        reasons = [*_explain_effects(effects, features, (), (), prior)]
+        assert [one.feature for one in reasons] == ["runs"] * is_named
+    assert reasons[0].text.endswith(f"(median of public runs: {usual:,.0f})")

@@ -28,6 +28,7 @@ from closeloop.reviews.host_pulls import GithubFile
 from closeloop.reviews.pull_board import RiskAssessment, list_board
 from closeloop.reviews.pull_changes import (
     GitlabFileDiff,
+    _log_failures,
     change_from_clone,
     change_from_github,
     change_from_gitlab,
@@ -508,3 +509,15 @@ def test_the_command_lists_what_deserves_care_with_unknown_sizes_unknown(
     with pytest.raises(SystemExit):
         main(["list", "pulls", "--fetch"])
     assert "there is no token" in " ".join(capsys.readouterr().out.split())
+
+
+def test_one_reason_for_many_missing_diffs_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    names = [f"ann/tally#{number}" for number in range(7)]
+    _log_failures({"there is no token.": names, "it is gone": names[:1]})
+    assert [record.getMessage() for record in caplog.records] == [
+        "The diffs of ann/tally#0, ann/tally#1, ann/tally#2, ann/tally#3, ann/tally#4 and 2 more"
+        " are unknown: there is no token.",
+        "The diff of ann/tally#0 is unknown: it is gone.",
+    ]

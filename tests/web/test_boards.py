@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -15,8 +16,9 @@ from dashboard_store import HOSTILE, LONG, PASSED, SEALED, SECRET_NAME, SPIRAL, 
 from msgspec.structs import replace
 from starlette.testclient import TestClient
 
+from closeloop.records.attempt import Usage
 from closeloop.records.experiment_plan import GateReport, MetricDifference
-from closeloop.records.orchestration import Orchestration, SubtaskSpec
+from closeloop.records.orchestration import Orchestration, OrchestrationResult, SubtaskSpec
 from closeloop.records.settings import Settings
 from closeloop.records.task import PromptVersion, Task, Variant
 from closeloop.records.team_rules import RepeatedRemark, TeamRule
@@ -402,6 +404,35 @@ def test_a_plan_shows_every_try_and_what_was_never_begun(client: TestClient) -> 
     assert client.get("/plans/nobody").status_code == 404
 
 
+def test_plans_are_sorted_by_what_is_asked() -> None:
+    with open_store(":memory:") as store:
+        fill_boards(store)
+        for number, cost in ((1, 0.1), (2, 9.0), (3, None)):
+            part = SubtaskSpec(id="all", prompt="Do it.")
+            made = Orchestration(
+                id=f"pl{number}", at=START + timedelta(days=number), request=f"Do {number}.",
+                tasks=(part,), worker="steady",
+            )  # fmt: skip
+            store.plans.save_plan(made)
+            if cost is not None:
+                ending = OrchestrationResult(
+                    plan=made.id, at=made.at, passed=True, summary="Done.", seconds=60.0 * number,
+                    usage=Usage(cost=cost),
+                )  # fmt: skip
+                store.plans.save_ending(made, ending)
+        client = served(store)
+
+        def ids(sort: str) -> list[str]:
+            return [one["id"] for one in client.get(f"/api/plans?sort={sort}").json()["plans"]]
+
+        assert ids("newest") == ["pl3", "pl2", "pl1", PLAN]
+        assert ids("cost")[:3] == ["pl2", PLAN, "pl1"]
+        assert ids("time")[:3] == [PLAN, "pl2", "pl1"]
+        assert ids("tries")[0] == PLAN
+        assert 'aria-sort="descending"' in client.get("/plans?sort=cost").text
+        assert client.get("/plans?sort=nothing").status_code == 400
+
+
 def test_a_plan_that_nobody_works_on_any_more_is_stopped() -> None:
     with open_store(":memory:") as store:
         tasks = (SubtaskSpec(id="one", prompt="Do it."),)
@@ -501,10 +532,32 @@ def test_a_prompt_says_what_it_changed_and_whether_results_improved() -> None:
         assert change["effect"]["metric"] == "pass rate"
         text = client.get("/prompts").text
         assert "pass rate 27 % of 15 before, 100 % of 8 after" in text
-        assert "results were better after 1." in text
+        assert "Results were <strong>better</strong> after 1 new version" in text
         page = client.get(f"/prompts/{newer.id}").text
         assert "Results were better with it" in page
         assert page.index("Results were better with it") < page.index("+Ask first.")
+
+
+def test_a_prompt_for_another_purpose_is_no_version_of_the_one_before() -> None:
+    """Both are the same agent's; the third continues the first."""
+    rules = "".join(f"Rule {number}: keep it.\n" for number in range(20))
+    texts = (
+        ("d", f"Work on the code.\n{rules}"),
+        ("e", "Review the change.\n" + "".join(f"Look at {n}.\n" for n in range(20))),
+        ("f", f"Work on the code, please.\n{rules}"),
+    )
+    with open_store(":memory:") as store:
+        fill_boards(store)
+        for place, (letter, text) in enumerate(texts):
+            digest = f"v{letter}"
+            store.save_prompt(PromptVersion(id=letter * 64, text=text))
+            made = Variant(digest=digest, name="several", agent="codex", prompt=letter * 64)
+            store.save_variant(made)
+            attempt(store, f"z{40 + place:011d}", ("task-1", letter, 1), "words", good=True)
+        changes = served(store).get("/api/prompts").json()["changes"]
+        assert changes["f" * 64]["previous"] == "d" * 64
+        assert changes["f" * 64]["added"] == 1
+        assert "e" * 64 not in changes
 
 
 @pytest.fixture
@@ -832,3 +885,11 @@ def test_tasks_come_in_the_order_of_their_numbers() -> None:
             store.save_task(Task(id=name, prompt="Do it.", digest=f"d{name}", grading=f"g{name}"))
         listed = [one["id"] for one in served(store).get("/api/tasks").json()["tasks"]]
         assert listed == ["t0", "t1", "t2", "t10"]
+
+
+def test_tasks_are_sorted_by_how_often_they_were_solved(client: TestClient) -> None:
+    tasks = client.get("/api/tasks?sort=passed").json()["tasks"]
+    rates = [one["rate"]["hits"] / one["rate"]["of"] if one.get("rate") else 2.0 for one in tasks]
+    assert rates == sorted(rates)
+    assert rates[0] < rates[-1]
+    assert client.get("/tasks?sort=nothing").status_code == 400

@@ -263,7 +263,7 @@ def test_held_out_results_stand_under_their_own_heading_with_the_look(client: Te
 
 def test_the_spiral_is_seen(client: TestClient) -> None:
     text = client.get(f"/attempts/{SPIRAL}/iterations").text
-    assert "5 in a row left the same failures" in text
+    assert "Spiral: 5 iterations in a row ended in the same failure." in text
     assert "✗ spiral" in text
 
 

@@ -287,3 +287,33 @@ def test_differences_of_shares_are_told_in_points() -> None:
         "0 points",
     ]
     assert format_points(-0.784, signed=True) == "−78 points"
+
+
+def test_an_iteration_of_unknown_result_says_nothing_of_any_failure() -> None:
+    """Between two checks that fail in the same way, one whose output is not recorded."""
+    outputs: list[str | None] = [f"FAILED {LONG} - assert 1 == 2\n1 failed in 0.10s\n"] * 3
+    outputs[1] = None
+    events: list[AnyEvent] = []
+    for turn, output in enumerate(outputs):
+        number = 2 * turn + 1
+        events += [
+            Edit(number=number, lane="root", path="x.py", before=f"x = {turn}", after="", ok=True),
+            Command(
+                number=number + 1, lane="root", command="pytest -q", output=output or "",
+                exit_code=None if output is None else 1,
+            ),
+        ]  # fmt: skip
+    trace = Trace(
+        reader="builtin", reader_version=1, lanes=(Lane(id="root"),), events=tuple(events)
+    )
+    made = Attempt(id="unclear00000", origin="production", exit="finished", started=START)
+    with open_store(":memory:") as store:
+        store.save_attempt(AttemptResult(attempt=made, trace=trace))
+        with shown(store) as client:
+            (lane,) = client.get("/api/attempts/unclear00000/iterations").json()["lanes"]
+            rounds = lane["rounds"]
+            assert [one["known"] for one in rounds] == [True, False, True]
+            assert [(one["fixed"], one["new"]) for one in rounds] == [(0, 0)] * 3
+            page = client.get("/attempts/unclear00000/iterations").text
+            assert page.count('aria-label="unknown">?') == 1
+            assert "does not fail" not in page

@@ -284,7 +284,12 @@ def test_what_deserves_care_is_counted_in_points() -> None:
     small = assess_care(pull_row(added=1, reviewed=True), "low", "small")
     assert (small.care, small.reasons) == (0, ())
     reasons = assess_care(grave, "high", "large").reasons
-    assert reasons == ("risk high", "checks fail", "a large change here", "2 review rounds")
+    assert reasons == (
+        "risk high",
+        "checks fail",
+        "a large change for this repository",
+        "2 review rounds",
+    )
 
 
 def test_the_cost_of_a_pull_request_is_that_of_every_session_on_its_branch() -> None:

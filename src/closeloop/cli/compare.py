@@ -414,18 +414,21 @@ def render_comparison(report: CompareReport) -> Iterator[RenderableType]:
 
 
 def compared_sides_table(report: CompareReport) -> Table:
-    """Build a table of the sides; outcomes are scored, any other score is only known or not."""
+    """Build a table of the sides: how much of each is scored or known, and what it reached."""
     from rich.table import Table
     from rich.text import Text
 
     from closeloop.metrics.metric_definitions import PRIMARY_METRIC, describe_passes
 
     primary = next((pair.primary for pair in report.pairs), PRIMARY_METRIC)
-    scored_name = "scored" if primary == PRIMARY_METRIC else f"{primary} known"
+    means = _side_means(report.pairs)
+    known_name = "known" if means else f"{primary} known"
+    scored_name = "scored" if primary == PRIMARY_METRIC else known_name
     has_tasks = any(side.tasks for side in report.sides)
     table = Table(box=None)
     table.add_column("", no_wrap=True)
-    for name in (*(("tasks",) if has_tasks else ()), "attempts", make_visible(scored_name)):
+    headings = (*(("tasks",) if has_tasks else ()), "attempts", make_visible(scored_name))
+    for name in (*headings, *((make_visible(primary),) if means else ())):
         table.add_column(name, justify="right")
     has_passes = primary == PRIMARY_METRIC and any(side.passes for side in report.sides)
     if has_passes:
@@ -433,10 +436,29 @@ def compared_sides_table(report: CompareReport) -> Table:
     for side in report.sides:
         scored = "–" if side.coverage is None else format_percent(side.coverage)
         counts = (side.tasks, side.attempts) if has_tasks else (side.attempts,)
-        cells = (*(f"{count:,}" for count in counts), scored)
         passes = (describe_passes(side.passes) or "–",) if has_passes else ()
-        table.add_row(Text(make_visible(side.name)), *cells, *passes)
+        mean = (means.get(side.name, "–"),) if means else ()
+        cells = (*(f"{count:,}" for count in counts), scored, *mean, *passes)
+        table.add_row(Text(make_visible(side.name)), *cells)
     return table
+
+
+def _side_means(pairs: Sequence[VariantComparison]) -> dict[str, str]:
+    """Return by side what the pairs compare, over the tasks that both sides of a pair have.
+
+    Empty if that differs between pairs: a side then has no single value.
+    """
+    means: dict[str, set[str]] = {}
+    for pair in pairs:
+        levels = ((pair.first, pair.comparison.first), (pair.second, pair.comparison.second))
+        for name, level in levels:
+            if level is not None and pair.kind == "rate":
+                means.setdefault(name, set()).add(format_percent(level))
+            elif level is not None:
+                means.setdefault(name, set()).add(f"{level:.3g} {pair.unit}".strip())
+    if any(len(texts) > 1 for texts in means.values()):
+        return {}
+    return {name: texts.pop() for name, texts in means.items()}
 
 
 def render_pair(pair: VariantComparison) -> Iterator[RenderableType]:

@@ -206,12 +206,17 @@ def print_in_pager(*parts: RenderableType) -> None:
 
 
 def print_parts(
-    *parts: RenderableType, optional: Sequence[str] = (), below: Sequence[str] = ()
+    *parts: RenderableType,
+    optional: Sequence[str] = (),
+    below: Sequence[str] = (),
+    keys: int | None = None,
 ) -> None:
     """Print tables and the like. In a pipe a table has one line per record, however long.
 
     On a narrow terminal the `optional` columns of a table are omitted, the first ones first;
     columns that still do not fit are printed below each row, as those of `below` always are.
+    With `keys`, the number of columns that name a row, they form further tables instead, without
+    the rows that have no value there.
     """
     from rich.table import Table
     from rich.text import Text
@@ -224,6 +229,8 @@ def print_parts(
             output.file.write(f"{part.plain}\n")
         elif not isinstance(part, Table) or not all(map(_has_plain_cells, part.columns)):
             output.print(part)
+        elif output.is_terminal and keys and _natural_width(part.columns) > output.width:
+            _print_blocks(output, part, keys)
         elif output.is_terminal:
             _print_fitted(output, part, optional, below)
         else:
@@ -335,6 +342,33 @@ def _print_folded(
         )
         if facts:
             output.print(Padding(facts, (0, 0, 0, FOLD_INDENT)))
+
+
+def _print_blocks(output: Console, table: Table, keys: int) -> None:
+    """Print a wide table as several, each with the key columns and as many others as fit."""
+    from rich.table import Table
+    from rich.text import Text
+
+    key_columns, others = table.columns[:keys], list(table.columns[keys:])
+    if table.title:
+        output.print(Text(str(table.title), style="bold"))
+    while others:
+        block = [others.pop(0)]
+        while others and _natural_width([*key_columns, *block, others[0]]) <= output.width:
+            block.append(others.pop(0))
+        part = Table(box=None)
+        for column in (*key_columns, *block):
+            part.add_column(column.header, justify=column.justify, overflow="fold")
+        for row in zip(*(column.cells for column in (*key_columns, *block)), strict=True):
+            if any(str(cell) not in ("", "–") for cell in row[keys:]):
+                part.add_row(*(_as_text(cell) for cell in row))
+        output.print(part)
+    if table.caption:
+        output.print(Text(str(table.caption), style="dim"))
+
+
+def _natural_width(columns: Sequence[Column]) -> int:
+    return sum(_column_width(column) + COLUMN_PADDING for column in columns)
 
 
 def _least_width(columns: Sequence[Column]) -> int:

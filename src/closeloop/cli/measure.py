@@ -108,12 +108,12 @@ def triage_table(report: TriageReport) -> RenderableType:
     )
     table.add_column("", justify="right", no_wrap=True)
     table.add_column("session", no_wrap=True)
-    for name in ("agent", "when"):
-        table.add_column(name, no_wrap=True)
+    table.add_column("when", no_wrap=True)
     if states_chances:
         table.add_column("succeeded", justify="right", no_wrap=True)
-    table.add_column("request", max_width=30)
-    table.add_column("why", min_width=40)
+    table.add_column("request", max_width=44)
+    table.add_column("agent", no_wrap=True)
+    table.add_column("why", min_width=56)
     for session in report.sessions:
         chance = (
             [format_percent(session.chance) if session.chance is not None else "–"]
@@ -123,10 +123,10 @@ def triage_table(report: TriageReport) -> RenderableType:
         table.add_row(
             str(session.place),
             session.attempt,
-            Text(make_visible("\n".join(filter(None, (session.agent, session.model))) or "–")),
             f"{session.started:%Y-%m-%d}" if session.started else "–",
             *chance,
             Text(make_visible(session.title or "–")),
+            Text(make_visible(" ".join(filter(None, (session.agent, session.model))) or "–")),
             render_reasons(session),
         )
     if report.total > len(report.sessions):

@@ -115,7 +115,7 @@ def metrics(  # noqa: PLR0913 - one parameter for each flag
         from closeloop.cli.task import render_held_out
 
         parts += render_held_out(held_out)
-    print_parts(*parts, optional=NARROW_COLUMNS)
+    print_parts(*parts, optional=NARROW_COLUMNS, keys=len(result.by) or None)
 
 
 NARROW_COLUMNS = ("attempts",)

@@ -14,7 +14,12 @@ from closeloop.cli.console import JsonFlag, make_visible
 from closeloop.records.evaluation import CRITERIA
 from closeloop.records.record import Record
 from closeloop.records.settings import OrchestrateSettings, Settings
-from closeloop.text.wording import count_with_noun, format_percent_range, truncate_at_word
+from closeloop.text.wording import (
+    count_with_noun,
+    format_dollars,
+    format_percent_range,
+    truncate_at_word,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -348,7 +353,7 @@ def format_plan_usage(usage: Usage) -> str:
 
 
 def format_plan_cost(cost: float | None) -> str:
-    return "–" if cost is None else f"${cost:.4f}"
+    return "–" if cost is None else format_dollars(cost)
 
 
 AGENT_CONFIG_NAME = "agent_config.json"

@@ -417,18 +417,28 @@ def render_trial_report(report: TrialReport) -> Iterator[RenderableType]:
     table.add_column("")
     for title in ("share", "assigned", "outcomes", *names):
         table.add_column(title, justify="right")
+
+    def format_cell(name: str, value: float | None) -> str:
+        if value is None:
+            return "unknown"
+        if name == report.trial.metric or name.endswith(" rate"):
+            return format_percent(value)
+        return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
     for arm in report.arms:
-        cells = [arm.rates.get(name) for name in names]
         table.add_row(
             Text(make_visible(arm.variant)),
             format_percent(arm.share),
             f"{arm.assigned:,}",
             f"{arm.outcomes:,}",
-            *("unknown" if cell is None else f"{cell:.3g}" for cell in cells),
+            *(format_cell(name, arm.rates.get(name)) for name in names),
         )
     yield table
     if report.ratio is not None:
-        yield Text(f"shares: {report.ratio.method}, p {report.ratio.p:.3g}", style="dim")
+        yield Text(
+            f"assigned in the planned shares: {report.ratio.method}, p {report.ratio.p:.3g}",
+            style="dim",
+        )
     for standing in report.standings:
         difference = standing.difference
         bounds = (

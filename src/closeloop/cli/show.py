@@ -15,6 +15,8 @@ from closeloop.records.attempt import (
 )
 from closeloop.text.wording import (
     count_with_noun,
+    format_dollars,
+    format_duration,
     format_percent,
     format_percent_range,
     truncate_at_word,
@@ -499,7 +501,7 @@ def render_story_head(details: AttemptDetails) -> Iterator[Text]:
     usage = attempt.usage
     facts = [exit_line]
     if attempt.started and attempt.ended and attempt.started != attempt.ended:
-        facts.append(f"{(attempt.ended - attempt.started).total_seconds():.1f} s")
+        facts.append(format_duration((attempt.ended - attempt.started).total_seconds()))
     for count, direction in ((usage.input_tokens, "in"), (usage.output_tokens, "out")):
         if count is not None:
             facts.append(f"{count_with_noun(count, 'token')} {direction}")
@@ -510,7 +512,7 @@ def render_story_head(details: AttemptDetails) -> Iterator[Text]:
     facts += [f"{count:,} {direction}" for count, direction in cached if count]
     if usage.cost is not None:
         facts.append(
-            f"${usage.cost:.4f}" + (" by list prices" if is_cost_from_prices(usage) else "")
+            format_dollars(usage.cost) + (" by list prices" if is_cost_from_prices(usage) else "")
         )
     yield Text("  " + make_visible(" · ".join(facts)), style="dim")
     yield from render_attempt_notes(details)

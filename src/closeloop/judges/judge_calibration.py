@@ -371,7 +371,10 @@ def find_blocking_obstacle(agreement: Agreement, items: int) -> str | None:
     if items < MIN_ITEMS:
         return f"{items} labelled items; at least {MIN_ITEMS} are needed"
     if agreement.ac1.low < AC1_FLOOR:
-        return f"AC1 may be as low as {agreement.ac1.low:.2f}, below {AC1_FLOOR}"
+        return (
+            f"its agreement beyond chance (AC1) may be as low as {agreement.ac1.low:.2f};"
+            f" at least {AC1_FLOOR} is needed"
+        )
     for name in ("sensitivity", "specificity"):
         share: Estimate | None = getattr(agreement, name)
         if share is None:

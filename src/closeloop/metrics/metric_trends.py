@@ -236,10 +236,12 @@ def compute_trends(
 
 
 def list_version_marks(work: AttemptTable) -> Iterator[VersionMark]:
-    """Yield when each variant, model and prompt version was first seen, except the first ones."""
+    """Yield when each known variant, model and prompt was first seen, except the first ones."""
     first: dict[str, float] = {}
     for (variant, agent, model), started in first_version_times(work):
         stored_variant = work.variants.get(variant or "")
+        if stored_variant is None and agent is None and model is None:
+            continue
         label = (
             f"variant {stored_variant.name} {stored_variant.digest[:8]}"
             if stored_variant

@@ -84,7 +84,7 @@ SHARE_WORDS = {
     "failing_last_quarter": "of the last actions failed",
     "failing_share": "of the actions failed",
     "feedback_share": "of the failing checks had their output used",
-    "focus": "of the reads were of files that it changed",
+    "focus": "of the reads were of files that the agent changed",
     "first_write": "of the session was before its first change",
     "last_write": "of the session was before its last change",
     "repeated_actions": "of the actions were repeats",
@@ -101,10 +101,10 @@ EITHER_WORDS = {
     "last_check_passes": ("the last check passes", "the last check fails"),
     "last_run_fails": ("the last execution fails", "the last execution does not fail"),
     "named_by_request": (
-        "the request names a code file that it changed",
-        "the request names no code file that it changed",
+        "the request names a code file that the agent changed",
+        "the request names no code file that the agent changed",
     ),
-    "no_code_change": ("it changed no code", "it changed code"),
+    "no_code_change": ("the agent changed no code", "the agent changed code"),
     "verified": ("a check ran after the last change", "no check ran after the last change"),
 }
 
@@ -121,7 +121,7 @@ def describe_reason(
         value=value,
         usual=usual,
         effect=effect,
-        text=_reason_text(feature, value, usual, "usually" if is_own else "public runs:"),
+        text=_reason_text(feature, value, usual, "usually" if is_own else "median of public runs:"),
     )
 
 
@@ -135,6 +135,17 @@ def _reason_text(feature: str, value: float, usual: float, usually: str) -> str:
     if feature in COUNT_NOUNS:
         return f"{count_with_noun(round(value), *COUNT_NOUNS[feature])} ({usually} {usual:,.0f})"
     return f"{feature.replace('_', ' ')} {value:g} ({usually} {usual:g})"
+
+
+def _reads_as_usual(feature: str, value: float, usual: float) -> bool:
+    """Whether a reason would show the usual value as its own, as in `2 runs (usually 2)`."""
+    if feature in EITHER_WORDS:
+        return False
+    if feature in SHARE_WORDS:
+        return format_percent(value) == format_percent(usual)
+    if feature in PER_HUNDRED_WORDS:
+        return f"{100 * value:.1f}" == f"{100 * usual:.1f}"
+    return feature in COUNT_NOUNS and round(value) == round(usual)
 
 
 # Estimate which sessions succeeded from features: a prior from public runs, and a team's grades.
@@ -724,21 +735,18 @@ def _explain_effects(
     order = sorted(range(len(effects)), key=effects.__getitem__)
     candidates = [column for column in order if effects[column] < 0 or column == order[-1]]
     candidates = [column for column in candidates if not _reads_as_zero(names[column], features)]
-    strongest = sorted(candidates, key=lambda column: -abs(effects[column]))
-    strongest = strongest[: MAX_REASONS - len(findings)]
-    for column in sorted(strongest, key=lambda column: effects[column]):
-        if abs(effects[column]) < MIN_EFFECT:
-            continue
+    reasons: list[TriageReason] = []
+    for column in sorted(candidates, key=lambda column: -abs(effects[column])):
+        if len(reasons) == MAX_REASONS - len(findings) or abs(effects[column]) < MIN_EFFECT:
+            break
         name = names[column]
         peer_values = [peer[name] for peer in peers if name in peer]
         is_own = len(peer_values) >= REFERENCE_SESSIONS
-        yield describe_reason(
-            name,
-            features[name],
-            float(median(peer_values if is_own else prior.features[name].quantiles)),
-            effects[column],
-            is_own=is_own,
-        )
+        usual = float(median(peer_values if is_own else prior.features[name].quantiles))
+        if not _reads_as_usual(name, features[name], usual):
+            reason = describe_reason(name, features[name], usual, effects[column], is_own=is_own)
+            reasons.append(reason)
+    yield from sorted(reasons, key=lambda reason: reason.effect)
 
 
 def list_likely_failures(

@@ -332,9 +332,14 @@ def compare_any_time(
     first, second = split_sides(outcomes)
     difference = monitor_difference(outcomes, share) if first and second else None
     verdict = classify_difference(difference, margin)
-    if difference is None or verdict != "not enough data":
-        return OutcomeComparison(verdict=verdict, difference=difference, margin=margin)
+    if difference is None:
+        return OutcomeComparison(verdict=verdict, margin=margin)
     rates = fmean(first), fmean(second)
+    # The value shown beside both rates is their difference; the bounds are those of the sequence.
+    within = min(difference.high, max(difference.low, rates[1] - rates[0]))
+    difference = replace(difference, value=within)
+    if verdict != "not enough data":
+        return OutcomeComparison(verdict=verdict, difference=difference, margin=margin)
     total = project_outcomes(*rates, share, margin, len(outcomes))
     return OutcomeComparison(
         verdict=verdict,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from closeloop.records.change import Change, ChangeReport, ReportRow, RiskLevel, SizeBand
 from closeloop.records.errors import Fault
-from closeloop.records.pull_request import PullRow
+from closeloop.records.pull_request import PullRequestState, PullRow
 from closeloop.records.record import Record
 from closeloop.records.settings import CheckSettings
 from closeloop.reviews.pull_lifecycle import MAIN_BRANCHES
@@ -92,9 +92,12 @@ RISK_POINTS: dict[RiskLevel | None, int] = {
     "critical": 6, "high": 4, "medium": 2, None: 1, "low": 0,
 }  # fmt: skip
 BAND_POINTS: dict[SizeBand | None, int] = {"huge": 3, "large": 2, "medium": 1, None: 1, "small": 0}
-NOT_KNOWN = "unknown"
-"""Ends a reason that counts a point but is not listed, because nothing was checked."""
+UNLISTED = ""
+"""A reason that counts a point but is not listed: nothing was checked, or it is ordinary."""
 TAKEN_BACK_POINTS, FAILING_POINTS, UNREVIEWED_POINTS = 4, 3, 2
+
+STATE_ORDER: dict[PullRequestState, int] = {"open": 0, "merged": 2, "closed": 3}
+"""Open ones first, then drafts; what was closed unmerged needs no care any more."""
 
 PullOrder = Literal["care", "newest", "size", "cost"]
 
@@ -140,7 +143,7 @@ def list_board(
     all_pulls: Sequence[PullRow],
     order: PullOrder = "care",
 ) -> list[BoardRow]:
-    """Return pull requests, those that deserve care first: open ones, drafts, then ended ones.
+    """Return pull requests, those that deserve care first: open ones, drafts, merged, closed.
 
     Sizes and costs are compared with those of all known pull requests.
     """
@@ -237,9 +240,9 @@ def _known(value: float | None) -> float:
 
 
 def _care_order(row: BoardRow) -> tuple[int, int, float, float]:
-    state = 0 if row.pull.state == "open" and not row.pull.draft else 1
-    if row.pull.state != "open":
-        state = 2
+    state = STATE_ORDER[row.pull.state]
+    if row.pull.state == "open" and row.pull.draft:
+        state += 1
     return state, -row.care, -_known(row.pull.added), -row.pull.opened.timestamp()
 
 
@@ -280,8 +283,11 @@ def _reports_by_commit(reports: Sequence[ReportRow]) -> Mapping[ReportSubject, R
 def assess_care(row: PullRow, risk: RiskLevel | None, band: SizeBand | None) -> BoardRow:
     """Return how much care a pull request deserves, in points, with the reasons."""
     points: list[tuple[int, str]] = [
-        (RISK_POINTS[risk], f"risk {risk}" if risk else f"risk {NOT_KNOWN}"),
-        (BAND_POINTS[band], f"a {band} change here" if band else f"size {NOT_KNOWN}"),
+        (RISK_POINTS[risk], f"risk {risk}" if risk else UNLISTED),
+        (
+            BAND_POINTS[band],
+            f"a {band} change for this repository" if band in ("large", "huge") else UNLISTED,
+        ),
         (min(row.rounds, MAX_COUNTED_ROUNDS), count_with_noun(row.rounds, "review round")),
         (int(row.edits > 0), "edited by people"),
     ]
@@ -291,7 +297,7 @@ def assess_care(row: PullRow, risk: RiskLevel | None, band: SizeBand | None) -> 
         points.append((FAILING_POINTS, "checks fail"))
     if row.state == "merged" and not row.reviewed and row.source != "git":
         points.append((UNREVIEWED_POINTS, "merged without review"))
-    known_points = [point for point in points if point[0] and not point[1].endswith(NOT_KNOWN)]
+    known_points = [point for point in points if point[0] and point[1] != UNLISTED]
     reasons = sorted(known_points, key=lambda point: -point[0])
     return BoardRow(
         pull=row,

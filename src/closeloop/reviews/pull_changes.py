@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +35,7 @@ MAX_FETCHED = 50
 """Maximum pull requests fetched in one run."""
 RETRY_SECONDS = 600.0
 """Seconds until a refused request is repeated."""
+MAX_LOGGED_PULLS = 5
 POLL_SECONDS = 2.0
 NOT_READ_LARGE = "not read: the code host does not return the lines of so large a file"
 NO_TEXT = "no lines: binary, or only its mode changed"
@@ -386,30 +387,42 @@ async def run_change_worker(
                 if now - tried_at.get(_version(row), -RETRY_SECONDS) >= RETRY_SECONDS
             ]
             tried_at.update((_version(row), now) for row in due[:MAX_FETCHED])
+            failures: dict[str, list[str]] = {}
             for row in due[:MAX_FETCHED]:
-                await _fetch_or_warn(store, agents, row, open_host, clones, risk)
+                for reason in await _fetch_change(store, agents, row, open_host, clones, risk):
+                    failures.setdefault(reason, []).append(f"{row.repo}#{row.pull}")
+            _log_failures(failures)
         except Exception as error:
             # Receiving continues; failed ones are retried.
             _log.warning("Diffs cannot be fetched (%s)", type(error).__name__)
         await anyio.sleep(POLL_SECONDS)
 
 
-async def _fetch_or_warn(
+async def _fetch_change(
     store: Store,
     agents: AgentSignsByName,
     row: PullRow,
     open_host: OpenHost,
     clones: Sequence[Path],
     risk: RiskAssessment | None,
-) -> None:
-    """Fetch one diff; a failure is logged and does not stop the others."""
+) -> list[str]:
+    """Fetch one diff; return why it is missing. A failure does not stop the others."""
     try:
         fetched = await fetch_missing_changes(store, agents, [row], open_host, clones, risk)
-        reasons = [*fetched.missing.values()]
     except Exception as error:
-        reasons = [str(error) if isinstance(error, Fault) else type(error).__name__]
-    for reason in reasons:
-        _log.warning("The diff of %s#%s is unknown: %s.", row.repo, row.pull, reason.rstrip("."))
+        return [str(error) if isinstance(error, Fault) else type(error).__name__]
+    return [*fetched.missing.values()]
+
+
+def _log_failures(pulls_by_reason: Mapping[str, Sequence[str]]) -> None:
+    """Log each reason once, with the pull requests that it concerns."""
+    for reason, pulls in pulls_by_reason.items():
+        names = ", ".join(pulls[:MAX_LOGGED_PULLS])
+        if len(pulls) > MAX_LOGGED_PULLS:
+            names += f" and {len(pulls) - MAX_LOGGED_PULLS} more"
+        noun = "diff" if len(pulls) == 1 else "diffs"
+        verb = "is" if len(pulls) == 1 else "are"
+        _log.warning("The %s of %s %s unknown: %s.", noun, names, verb, reason.rstrip("."))
 
 
 def _version(row: PullRow) -> tuple[str, int, str | None]:

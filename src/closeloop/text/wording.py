@@ -84,6 +84,27 @@ def format_dollars(amount: float) -> str:
     return f"${dollars}.{cents[:2]}{cents[2:].rstrip('0')}"
 
 
+def format_duration(seconds: float) -> str:
+    """Format a duration: `0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole_seconds = round(seconds)
+    for size, unit, less, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):
+        if whole_seconds >= size:
+            return _format_two_units(
+                whole_seconds // size, unit, whole_seconds % size // less, small
+            )
+    return (
+        _format_two_units(whole_seconds // 60, "min", whole_seconds % 60, "s")
+        if whole_seconds >= 60
+        else f"{whole_seconds} s"
+    )
+
+
+def _format_two_units(large: int, unit: str, small_count: int, small: str) -> str:
+    return f"{large} {unit} {small_count} {small}" if small_count else f"{large} {unit}"
+
+
 # Times: what `since` and `until` accept everywhere.
 
 _PERIOD = re.compile(r"(\d{1,4})([hdw])")

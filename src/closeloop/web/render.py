@@ -28,6 +28,7 @@ from closeloop.text.untrusted import make_visible
 from closeloop.text.wording import (
     count_with_noun,
     format_dollars,
+    format_duration,
     format_percent,
     format_points,
     short_repository_name,
@@ -245,7 +246,7 @@ def template_environment() -> Environment:
         "bounded": is_ratio_bounded,
         "chart": chart_json,
         "count": format_thousands,
-        "duration": format_duration,
+        "duration": format_seconds,
         "figure": format_figure,
         "money": format_money,
         "named": shorten_name,
@@ -324,8 +325,8 @@ def pull_request_link(url: str | None, repo: str) -> str | None:
 
 
 def chart_json(points: Any) -> str:
-    """Return a chart's data as JSON."""
-    return msgspec.json.encode(points).decode()
+    """Return a chart's data as JSON; what has no name is `unknown`."""
+    return msgspec.json.encode(points).decode().replace('"name":"–"', '"name":"unknown"')
 
 
 def format_thousands(number: int | None) -> str:
@@ -333,27 +334,9 @@ def format_thousands(number: int | None) -> str:
     return ABSENT_MARK if number is None else f"{number:,}"
 
 
-def format_duration(seconds: float | None) -> str:
-    """Format a duration: `0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
-    if seconds is None:
-        return ABSENT_MARK
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    whole_seconds = round(seconds)
-    for size, unit, less, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):
-        if whole_seconds >= size:
-            return _format_two_units(
-                whole_seconds // size, unit, whole_seconds % size // less, small
-            )
-    return (
-        _format_two_units(whole_seconds // 60, "min", whole_seconds % 60, "s")
-        if whole_seconds >= 60
-        else f"{whole_seconds} s"
-    )
-
-
-def _format_two_units(large: int, unit: str, small_count: int, small: str) -> str:
-    return f"{large} {unit} {small_count} {small}" if small_count else f"{large} {unit}"
+def format_seconds(seconds: float | None) -> str:
+    """Format a duration as the command line does."""
+    return ABSENT_MARK if seconds is None else format_duration(seconds)
 
 
 def format_money(amount: float | None) -> str:

@@ -141,7 +141,7 @@ def explain_level(
             "ones"
         )
     if row == "breaking":
-        return f"{level} refers to impact: it follows from what this change touches"
+        return f"{level} is about impact: what this change touches, not how often such ones fail"
     if chance is not None and chance.usual is not None and chance.value <= chance.usual:
         if row == "none" and not uncovered:
             return f"{level} refers to size only: larger changes did not go wrong more often here"

@@ -431,7 +431,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         ]
     if not is_measurable:
         return Unmeasured(
-            rule=rule.name, reason="no lane is long enough for a curve, and none has a plan"
+            rule=rule.name, reason="the session is too short to show a drift, and it has no plan"
         )
     return sorted(findings, key=lambda finding: min(finding.events))
 

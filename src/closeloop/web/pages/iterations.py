@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
@@ -46,10 +47,12 @@ class Round(Record):
     """Event of its last check."""
     passed: bool | None
     failures: int
+    known: bool
+    """Whether its output names what failed, or shows that nothing did."""
     fixed: int
-    """Number of failures of the previous iteration that are gone."""
+    """Number of failures of the last known iteration that are gone; 0 if this one is not known."""
     new: int
-    """Number of failures that the previous iteration did not have."""
+    """Number of failures that the last known iteration did not have."""
     stuck: bool
     """Whether it is in a sequence of iterations with unchanged failures."""
     files: tuple[str, ...]
@@ -70,6 +73,7 @@ class LaneIterations(Record):
     agent: str | None
     verdict: str
     spirals: bool
+    """Whether the rule `spiral` has a finding in this lane."""
     rounds: tuple[Round, ...]
     failures: tuple[FailureRow, ...]
     more_rounds: int
@@ -90,6 +94,11 @@ def iterations(page_context: PageContext, query: AttemptAsked) -> IterationsView
     measurement = page_context.load_measurement(head.row)
     head = with_marks(head, measurement)
     measures = {lane.lane: lane for lane in measurement.lanes} if measurement else {}
+    spirals = {
+        finding.lane: finding.message
+        for finding in (measurement.findings if measurement else ())
+        if finding.rule == "spiral"
+    }
     agent_messages: dict[str, list[Message]] = {}
     for event in page_context.load_trace(head.row.id).events:
         if isinstance(event, Message) and event.role == "agent":
@@ -97,7 +106,9 @@ def iterations(page_context: PageContext, query: AttemptAsked) -> IterationsView
     return IterationsView(
         head=head,
         lanes=tuple(
-            _lane_iterations(lane, measures.get(name), agent_messages.get(name, []))
+            _lane_iterations(
+                lane, measures.get(name), spirals.get(name), agent_messages.get(name, [])
+            )
             for name, lane in reading.lanes.items()
             if lane.iterations
         ),
@@ -105,13 +116,19 @@ def iterations(page_context: PageContext, query: AttemptAsked) -> IterationsView
 
 
 def _lane_iterations(
-    lane: LaneReading, measures: Measures | None, agent_messages: Sequence[Message]
+    lane: LaneReading,
+    measures: Measures | None,
+    spiral: str | None,
+    agent_messages: Sequence[Message],
 ) -> LaneIterations:
     shown_iterations = lane.iterations[-MAX_ROUNDS:]
     skipped = len(lane.iterations) - len(shown_iterations)
     standstill_rows = find_standstills(lane)
     stuck = {id(iteration) for row in standstill_rows if len(row) > 1 for iteration in row}
     keys = [_failure_keys(shown_iteration) for shown_iteration in shown_iterations]
+    known_before: list[frozenset[str] | None] = [None]
+    for iteration, round_keys in zip(shown_iterations, keys, strict=True):
+        known_before.append(round_keys if _is_known(iteration) else known_before[-1])
     messages: dict[str, str] = {}
     for lane_iteration in shown_iterations:
         messages |= lane_iteration.failures.errors if lane_iteration.failures else {}
@@ -119,11 +136,13 @@ def _lane_iterations(
     return LaneIterations(
         lane=lane.lane.id,
         agent=lane.lane.agent,
-        verdict=_describe_lane_verdict(lane, measures),
-        spirals=any(len(row) >= 3 for row in standstill_rows),
+        verdict=_describe_lane_verdict(lane, measures, spiral),
+        spirals=spiral is not None,
         rounds=tuple(
             replace(
-                _iteration_round(iteration, index, keys, id(iteration) in stuck, skipped),
+                _iteration_round(
+                    iteration, skipped + index + 1, known_before[index], id(iteration) in stuck
+                ),
                 said=_last_words_before(
                     iteration, shown_iterations[index - 1] if index else None, agent_messages
                 ),
@@ -144,17 +163,19 @@ def _lane_iterations(
 
 
 def _iteration_round(
-    iteration: Iteration, index: int, keys: Sequence[frozenset[str]], stuck: bool, skipped: int
+    iteration: Iteration, number: int, before: frozenset[str] | None, stuck: bool
 ) -> Round:
-    before = keys[index - 1] if index else frozenset[str]()
+    """Describe an iteration; `before` are the failures of the last known one."""
+    keys, known = _failure_keys(iteration), _is_known(iteration)
     return Round(
-        number=skipped + index + 1,
+        number=number,
         change=iteration.changes[0].number,
         check=iteration.checks[-1].number,
         passed=iteration.passed,
-        failures=len(keys[index]),
-        fixed=len(before - keys[index]),
-        new=len(keys[index] - before) if index else 0,
+        failures=len(keys),
+        known=known,
+        fixed=len(before - keys) if before is not None and known else 0,
+        new=len(keys - before) if before is not None and known else 0,
         stuck=stuck,
         files=tuple(dict.fromkeys(path for step in iteration.changes for path in step.written))[
             :MAX_FILES
@@ -178,11 +199,18 @@ def _failure_keys(iteration: Iteration) -> frozenset[str]:
     return iteration.failures.keys if iteration.failures else frozenset()
 
 
-def _describe_lane_verdict(lane: LaneReading, measures: Measures | None) -> str:
+def _is_known(iteration: Iteration) -> bool:
+    return iteration.passed is True or bool(_failure_keys(iteration))
+
+
+def _describe_lane_verdict(lane: LaneReading, measures: Measures | None, spiral: str | None) -> str:
     rounds = len(lane.iterations)
     rounds_text = f"{rounds} iteration{'' if rounds == 1 else 's'} (changes, then a check)"
     if measures is None:
         return f"{rounds_text}."
+    if spiral is not None:
+        what = re.sub(r"(in the same failure): .*", r"\1.", spiral, flags=re.DOTALL)
+        return f"{rounds_text}. Spiral: {what}"
     if measures.standstill >= 3:
         return f"{rounds_text}; {measures.standstill} in a row left the same failures."
     if measures.converged:

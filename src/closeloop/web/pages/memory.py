@@ -45,6 +45,7 @@ from closeloop.reviews.agent_prompts import (
 )
 from closeloop.reviews.rule_editing import keep_likest, leave_out_settled
 from closeloop.reviews.rule_index import RuleIndex, open_encoder
+from closeloop.store import Store
 from closeloop.web.event_views import FigureTable, build_figure_table
 from closeloop.web.page import CachedValue, NoQuery, Page, PageContext, find_or_404
 
@@ -364,6 +365,12 @@ MAX_CHANGES = 40
 """Newest prompts whose change is computed for the list."""
 MAX_COMPARED_LINES = 3000
 """Lines of a prompt that are compared."""
+MIN_COMPARED_LINES = 5
+"""Prompts with fewer lines are versions of each other whatever they share."""
+MIN_SHARED_LINES = 0.2
+"""Share of the shorter text's lines that another version of it has."""
+MAX_UNLIKE = 8
+"""Prompts of the same agent for other purposes that are passed over."""
 
 
 class PromptChange(Record):
@@ -432,7 +439,7 @@ def _list_prompt_changes(
 ) -> dict[str, PromptChange]:
     changes = {}
     for name in [*uses][:MAX_CHANGES]:
-        previous = _find_earlier_version(uses, name)
+        previous = _find_earlier_version(page_context.store, uses, name)
         if previous is None:
             continue
         old, new = (
@@ -472,7 +479,7 @@ def prompt(page_context: PageContext, query: PromptAsked) -> PromptView:
     version = find_or_404(find_prompt, page_context.store, query.prompt)
     cached_uses = _load_prompt_uses(page_context)
     uses = {use.id: use for use in cached_uses.value or ()}
-    other_id = query.against or _find_previous_prompt(uses, version.id)
+    other_id = query.against or _find_previous_prompt(page_context.store, uses, version.id)
     other_version = find_or_404(find_prompt, page_context.store, other_id) if other_id else None
     use, other_use = uses.get(version.id), uses.get(other_version.id) if other_version else None
     cached_effect = (
@@ -498,18 +505,38 @@ def prompt(page_context: PageContext, query: PromptAsked) -> PromptView:
     )
 
 
-def _find_previous_prompt(uses: Mapping[str, PromptUse], name: str) -> str | None:
+def _find_previous_prompt(store: Store, uses: Mapping[str, PromptUse], name: str) -> str | None:
     """Return the previous version of a prompt, else the previous prompt of all."""
-    return _find_earlier_version(uses, name) or next(iter(_list_earlier(uses, name)), None)
+    return _find_earlier_version(store, uses, name) or next(iter(_list_earlier(uses, name)), None)
 
 
-def _find_earlier_version(uses: Mapping[str, PromptUse], name: str) -> str | None:
-    """Return the previous prompt of the same variant or agent, or with the same first line."""
+def _find_earlier_version(store: Store, uses: Mapping[str, PromptUse], name: str) -> str | None:
+    """Return the previous prompt with the same first line, or of the same variant or agent.
+
+    An agent has prompts for different purposes: one that shares hardly any line is no version.
+    """
+    use, unlike = uses.get(name), 0
     for key in _list_earlier(uses, name):
-        use, earlier = uses[name], uses[key]
-        if set(earlier.variants) & set(use.variants) or use.opening == earlier.opening != "":
+        earlier = uses[key]
+        if use is None or unlike == MAX_UNLIKE:
+            return None
+        if use.opening == earlier.opening != "":
             return key
+        if set(earlier.variants) & set(use.variants):
+            if _shares_lines(find_prompt(store, key).text, find_prompt(store, name).text):
+                return key
+            unlike += 1
     return None
+
+
+def _shares_lines(earlier: str, later: str) -> bool:
+    """Whether two texts share lines as versions of one prompt do; short ones always count."""
+    first, second = (
+        {line.strip() for line in text.splitlines()[:MAX_COMPARED_LINES]} - {""}
+        for text in (earlier, later)
+    )
+    shorter = min(len(first), len(second))
+    return shorter < MIN_COMPARED_LINES or len(first & second) >= MIN_SHARED_LINES * shorter
 
 
 def _list_earlier(uses: Mapping[str, PromptUse], name: str) -> list[str]:

@@ -21,7 +21,7 @@ from closeloop.records.orchestration import (
     SubtaskTry,
 )
 from closeloop.records.record import Record
-from closeloop.web.page import NoQuery, Page, PageContext, find_or_404
+from closeloop.web.page import Page, PageContext, find_or_404
 
 # Layout of a plan's graph: a task is to the right of all tasks that it depends on.
 
@@ -107,9 +107,17 @@ MAX_TREND_DAYS = 60
 PlanLineState = Literal["pass", "fail", "unscored", "running", "waiting"]
 
 
+PlanOrder = Literal["newest", "grade", "subtasks", "tries", "time", "cost"]
+
+
+class PlansAsked(Record):
+    sort: PlanOrder = "newest"
+
+
 class PlansView(Record):
+    asked: PlansAsked
     plans: tuple[OrchestrationRow, ...]
-    """Newest first."""
+    """Newest first, or in the requested order: the lowest grade, else the largest value, first."""
     under_way: tuple[str, ...]
     """Ids of plans that are running."""
     trend: PlanTrend
@@ -147,7 +155,7 @@ class PlanView(Record):
     picture: Picture | None
 
 
-def plans(page_context: PageContext, query: NoQuery) -> PlansView:
+def plans(page_context: PageContext, query: PlansAsked) -> PlansView:
     plan_store = page_context.store.plans
     trend = page_context.metric_cache.compute_from_store(
         "plan trend", page_context.store_mark(), lambda: plan_store.load_trend(MAX_TREND_DAYS)
@@ -155,9 +163,32 @@ def plans(page_context: PageContext, query: NoQuery) -> PlansView:
     return PlansView(
         trend=trend.value or PlanTrend(),
         fresh=trend.fresh,
-        plans=tuple(plan_store.list_plans(MAX_PLANS)),
+        asked=query,
+        plans=_sort_plans(plan_store.list_plans(MAX_PLANS), query.sort),
         under_way=tuple(sorted(plan_store.running_plan_ids())),
     )
+
+
+def _sort_plans(rows: Sequence[OrchestrationRow], order: PlanOrder) -> tuple[OrchestrationRow, ...]:
+    """Sort plans; those whose value is unknown come last, equals stay newest first."""
+
+    def sort_value(row: OrchestrationRow) -> float | None:
+        match order:
+            case "grade":
+                return -row.grade.score if row.grade and row.grade.score is not None else None
+            case "subtasks":
+                return float(row.tasks)
+            case "tries":
+                return float(row.tries)
+            case "time":
+                return row.seconds
+        return row.cost
+
+    if order == "newest":
+        return tuple(rows)
+    known = [(value, row) for row in rows if (value := sort_value(row)) is not None]
+    unknown = [row for row in rows if sort_value(row) is None]
+    return (*(row for _, row in sorted(known, key=lambda pair: -pair[0])), *unknown)
 
 
 def list_running_plans(page_context: PageContext) -> tuple[OrchestrationRow, ...]:

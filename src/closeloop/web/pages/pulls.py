@@ -48,6 +48,8 @@ class PullTotals(Record):
     """Totals over all pull requests of the list, including those not shown."""
 
     open: int
+    caring: int
+    """Open ones, without drafts, that have a reason for care."""
     merged: int
     reverted: int
     """Merged, and later reverted or fixed."""
@@ -139,6 +141,9 @@ def count_totals(board: Sequence[BoardRow]) -> PullTotals:
     costs = [row.cost for row in merged if row.cost is not None]
     return PullTotals(
         open=sum(row.pull.state == "open" for row in board),
+        caring=sum(
+            row.pull.state == "open" and not row.pull.draft and bool(row.reasons) for row in board
+        ),
         merged=len(merged),
         reverted=sum(row.pull.pointers > 0 for row in merged),
         unreviewed=sum(not row.pull.reviewed for row in merged if row.pull.source != "git"),

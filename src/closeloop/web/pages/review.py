@@ -17,6 +17,7 @@ from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.review_queue import (
     ReviewQueue,
     get_answer,
+    list_pulls_awaiting_change,
     list_waiting_items,
     load_blind_trace,
     load_draft,
@@ -74,6 +75,9 @@ class ReviewView(Record):
     """Whether the item was requested by name, outside the queue's order."""
     shown: Time
     incomplete: bool
+    without_change: int
+    """Open pull requests of agents that are not queued because their diff is not stored; counted
+    only if the queue is empty."""
     fresh: bool
 
 
@@ -111,6 +115,7 @@ def review(page_context: PageContext, query: ReviewAsked) -> ReviewView:
         named=bool(query.item),
         shown=now,
         incomplete=query.more,
+        without_change=0 if item else len(list_pulls_awaiting_change(page_context.store)),
         fresh=fresh or item is not None,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Literal
 
 from closeloop.metrics.held_out_runs import (
     count_dev_attempts,
@@ -46,9 +47,15 @@ class TaskLine(Record):
     """Share of its scored attempts that passed; None for a held-out task."""
 
 
+class TasksAsked(Record):
+    sort: Literal["name", "passed"] = "name"
+    """`passed`: the lowest share of passed attempts first, tasks without one last."""
+
+
 class TasksView(Record):
     """The dev tasks; of held-out tasks only their number."""
 
+    asked: TasksAsked
     tasks: tuple[TaskLine, ...]
     more: int
     held_out: int
@@ -83,7 +90,7 @@ class TaskView(Record):
     lines: tuple[AttemptLine, ...]
 
 
-def tasks(page_context: PageContext, query: NoQuery) -> TasksView:
+def tasks(page_context: PageContext, query: TasksAsked) -> TasksView:
     newest_tasks = _newest_tasks(page_context)
     states = page_context.store.listing.proof_states()
     cached_passes = page_context.metric_cache.compute_from_store(
@@ -92,7 +99,10 @@ def tasks(page_context: PageContext, query: NoQuery) -> TasksView:
     passed = cached_passes.value or {}
     lines = [_task_line(task, states, passed) for task in newest_tasks.values()]
     lines.sort(key=lambda line: (line.split, natural_order(line.id)))
+    if query.sort == "passed":
+        lines.sort(key=lambda line: line.rate.value if line.rate else 2.0)
     return TasksView(
+        asked=query,
         tasks=tuple(lines[:MAX_TASKS]),
         more=max(0, len(lines) - MAX_TASKS),
         held_out=sum(line.split == "held-out" for line in lines),
