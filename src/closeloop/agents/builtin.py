@@ -49,8 +49,7 @@ from closeloop.records.trace import (
 )
 
 # The tools of the built-in agent: each is a function that records what it does.
-
-
+#
 # The tools as described to the model, and the checks of a call's arguments.
 
 JSON_TYPES: dict[str, tuple[type, ...]] = {

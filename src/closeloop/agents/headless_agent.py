@@ -55,8 +55,7 @@ from closeloop.sandbox.program_execution import ProgramResult
 from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
 
 # The trace of an attempt, written during the attempt.
-
-
+#
 # A model's output is untrusted: it is validated and bounded here before use.
 
 MAX_RESULT_CHARS = 30_000

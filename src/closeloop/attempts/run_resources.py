@@ -109,7 +109,7 @@ def open_workspaces(settings: Settings, root: Path) -> WorkspacePool:
 
 
 def require_hidden_folders(settings: Settings, root: Path, cache: Path) -> None:
-    """BadInput if agents could read their acceptance tests or others' work."""
+    """Raise BadInput if agents could read their acceptance tests or others' work."""
     hidden_paths = {
         "the tasks": root / settings.tasks,
         "other attempts": cache,
@@ -255,7 +255,7 @@ def read_experiment_status(
 
 
 def _belongs_to(key: str, experiment: Experiment) -> bool:
-    """Keys of slots are task, variant, repeat and retry; other work has other keys."""
+    """Whether a job's key is that of a slot of the experiment: task, variant, repeat, retry."""
     task, variant, number = (*key.split("/"), "", "")[:3]
     is_member = task in experiment.tasks and variant in experiment.variants
     return is_member and int(number) <= experiment.repeats
@@ -269,7 +269,7 @@ PAUSE_SECONDS = 600
 
 
 def estimate_seconds_left(elapsed_seconds: float, finished: int, remaining: int) -> float | None:
-    """Until the last attempt ends at the pace so far; None while too few are finished.
+    """Return the seconds until the last attempt ends; None while too few are finished.
 
     The pace is wall time per finished attempt, which includes how many run at once.
     """
@@ -278,7 +278,7 @@ def estimate_seconds_left(elapsed_seconds: float, finished: int, remaining: int)
 
 
 def count_working_seconds(rows: Iterable[AttemptRow]) -> float:
-    """Wall time from the first attempt to the end of the last, without pauses."""
+    """Return the wall time from the first attempt to the end of the last, without pauses."""
     spans = sorted(
         (row.started.timestamp(), row.started.timestamp() + (row.seconds or 0.0))
         for row in rows

@@ -31,8 +31,7 @@ from closeloop.text.code_patterns import parse_python
 from closeloop.text.wording import count_with_noun
 
 # Lines that the tests reach: from coverage data, or by running them once more.
-
-
+#
 # Existing coverage data, with its age taken into account.
 
 _MAX_DATA_BYTES = 200_000_000

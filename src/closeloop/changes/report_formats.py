@@ -360,8 +360,7 @@ def _render_findings(findings: Sequence[Finding]) -> Iterator[Text]:
 
 
 # A report as Markdown: the comment of a pull request, and a check run of GitHub.
-
-
+#
 # Untrusted text, escaped as Markdown.
 #
 # Anyone may write a pull request: its text must not mention people, refer to other

@@ -145,7 +145,7 @@ def require_attempts_or_patch(
 
 
 def list_unjudged_attempts(store: Store) -> list[str]:
-    """Attempts at tasks without an automatic check that no judge has given a verdict on."""
+    """Return the attempts at tasks without an automatic check that no judge has scored."""
     from closeloop.records.errors import BadInput
     from closeloop.reviews.agent_context import hidden_attempts
     from closeloop.store.metrics_section import AttemptSpan

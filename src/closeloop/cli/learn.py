@@ -509,7 +509,7 @@ def print_learning(learned: LearningSummary) -> None:
 
 
 def print_repeated_proposals(rules: list[TeamRule]) -> None:
-    """The next step for rules that were repeated and reach no agent."""
+    """Return the next step for rules that were repeated and reach no agent."""
     for rule in rules:
         print_line(
             f"Repeated, but only proposed: {rule.text} "

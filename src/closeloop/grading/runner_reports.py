@@ -523,8 +523,7 @@ def _join_text(value: Any) -> str | None:
 
 
 # Results of pytest and of unittest.
-
-
+#
 # JUnit XML, as written by pytest and most build tools. No tree is built, no entity is expanded.
 
 _STATUS: dict[str, Status] = {"failure": "failed", "error": "error", "skipped": "skipped"}

@@ -65,7 +65,7 @@ class LookingModel(Model, Protocol):
 
     @property
     def seen(self) -> Mapping[str, str]:
-        """The files that its last answer names, to look up quotes in."""
+        """The files that its last answer names, in which quotes are looked up."""
         ...
 
     @property
@@ -315,7 +315,7 @@ def find_model_family(model: str) -> str | None:
 
 
 def is_same_family(judge: str, author: str | None) -> bool | None:
-    """None if either is unknown."""
+    """Whether judge and author are of one model family; None if either is unknown."""
     if author is None:
         return None
     if judge == author:
@@ -519,6 +519,6 @@ async def ask_both_orders(
 
 
 def flip_rate(preferences: Sequence[OutputPreference]) -> Rate | None:
-    """Share of answered pairs that the order decided."""
+    """Return the share of answered pairs that the order decided."""
     answered = [preference for preference in preferences if preference.answers]
     return wilson_rate(sum(preference.flipped for preference in answered), len(answered))

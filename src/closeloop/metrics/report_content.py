@@ -326,8 +326,7 @@ def as_parquet(content: ReportContent) -> bytes:
 
 
 # A report as one self-contained HTML page: no script, no link, its plots as SVG.
-
-
+#
 # Plots as SVG, without a library: a series over time, and values side by side.
 
 WIDTH, LEFT, RIGHT, TOP = 720, 56, 16, 14

@@ -492,7 +492,7 @@ class SessionEstimates(Record):
 
     @property
     def order(self) -> Array:
-        """Scores to sort by: sessions with findings that a person must look at come first."""
+        """Return scores to sort by; sessions with findings that a person must read come first."""
         import numpy as np
 
         is_first = [
@@ -801,7 +801,7 @@ def list_likely_failures(
 def _make_weigher(
     peers: Sequence[Mapping[str, float]], prior: TriagePrior
 ) -> Callable[[Mapping[str, float]], list[float]]:
-    """What each feature of a session among its peers adds to its log odds, as the prior has it."""
+    """Return what each feature of a session among its peers adds to its log odds by the prior."""
     peer_values = {
         name: sorted(peer[name] for peer in peers if name in peer and not isnan(peer[name]))
         for name in prior.features
@@ -823,7 +823,7 @@ def _make_weigher(
 
 
 def _place_value(value: float, ordered: Sequence[float]) -> float:
-    """As `place_values` places one value."""
+    """Return the place of one value, as `place_values` does for all."""
     return (bisect_left(ordered, value) + bisect_right(ordered, value)) / max(1, len(ordered)) - 1
 
 

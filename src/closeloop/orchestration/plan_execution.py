@@ -74,8 +74,7 @@ from closeloop.text.redaction import redact_new_secrets, redact_patch, redact_re
 from closeloop.text.wording import matches_globs
 
 # The outcome of a plan: its result, its rates, and one trace of all of it.
-
-
+#
 # How well a plan went: at first, after feedback, in the end, and the cost of retries.
 
 

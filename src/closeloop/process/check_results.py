@@ -448,7 +448,10 @@ def runs_program(effect: CommandEffect) -> bool:
 def _judge_output(
     text: str, parsers: list[str], other_parsers: list[str]
 ) -> tuple[bool | None, CheckFailures | None]:
-    """Without an exit code, judge by the tool's last words, then by what its output lists."""
+    """Return the verdict and failures of a check without an exit code.
+
+    The tool's summary decides, else what its output lists.
+    """
     verdicts = {
         name: PARSERS_BY_NAME[name].read_verdict(text) for name in (*parsers, *other_parsers)
     }

@@ -152,7 +152,7 @@ def matching_sentences(search: AhoCorasick, text: str) -> Iterator[tuple[str, st
 
 
 def fold_case(text: str) -> str:
-    """Lower case, with one kind of apostrophe."""
+    """Return the text in lower case, with one kind of apostrophe."""
     return text.casefold().replace("’", "'")
 
 
@@ -357,9 +357,10 @@ def find_redone_edits(handoff: HandoffContext, *, threshold: float = 0.9) -> lis
 def find_repeated_lookups(
     handoff: HandoffContext, changed: Set[str]
 ) -> list[tuple[TraceStep, TraceStep]]:
-    """Reads and searches of the child that the parent repeats; not of files that change.
+    """Return reads and searches of the child that the parent repeats, with the repeats.
 
-    Who opens a file in the middle looks at what the report pointed to.
+    Changing files are left out, and so is a read from the middle of a file, which looks up what the
+    report pointed to.
     """
     child_lookups: dict[str, tuple[TraceStep, LineRange]] = {}
     for step in handoff.work:

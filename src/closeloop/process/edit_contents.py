@@ -86,7 +86,7 @@ class EditLines(Record):
 # Several rules call this for all edits of a trace, one after the other.
 @lru_cache(maxsize=16_384)
 def diff_edit(event: Edit) -> EditLines | None:
-    """None if the recording lacks the text: an overwritten file, an edit without text."""
+    """Return the lines that an edit removes and adds; None if the recording lacks the text."""
     if event.before is not None or event.after is not None:
         if event.before is None and event.action != "create":
             return _lines_from_patch(event.patch[:MAX_EDIT_CHARS]) if event.patch else None
@@ -440,7 +440,7 @@ _PATCH_START = "diff --git "
 
 @cache_on_reading
 def list_submitted_edits(reading: TraceReading) -> Sequence[Edit] | None:
-    """What the submitted diff does to each file, numbered as what handed it in; None without one.
+    """Return the submitted diff's edits, numbered as the event that submitted it; None if none.
 
     A diff is the attempt's change, a recorded submission, or a last `git diff` of everything.
     """
@@ -461,7 +461,7 @@ def list_submitted_edits(reading: TraceReading) -> Sequence[Edit] | None:
 
 
 def _edits_from_files(change: Change, number: int) -> list[Edit]:
-    """For a change without stored text, only which files it touches."""
+    """Return edits without text for a change of which only the files are known."""
     actions: Mapping[str, Literal["create", "delete"]] = {"added": "create", "deleted": "delete"}
     return [
         Edit(number=number, lane="", path=file.path, action=actions.get(file.status, "change"))
@@ -511,7 +511,7 @@ _PATCH_HEADERS = ("diff ", "index ", "--- ", "+++ ", "*** ", "new file", "delete
 
 @cache_on_reading
 def recover_change(reading: TraceReading) -> Sequence[RecoveredFile]:
-    """Every file that the session changed, with its lines as far as the recording holds them.
+    """Return every file that the session changed, with its recorded lines.
 
     The diff that a session submitted decides; without one, its edits in their order. Edits at one
     place become one hunk, and what was undone is left out.
@@ -771,7 +771,7 @@ def find_standing_changes(reading: TraceReading) -> StandingChanges:
 def _compare_submission(
     standing_changes: StandingChanges, submitted: Sequence[Edit], reading: TraceReading
 ) -> StandingChanges:
-    """The submitted change is the final state: anything else does not remain."""
+    """Return the changes that remain by the submitted diff, which is the final state."""
     by_name: dict[str, list[Edit]] = {}
     for edit in submitted:
         by_name.setdefault(edit.path.rpartition("/")[2], []).append(edit)

@@ -73,7 +73,7 @@ class FailureEpisode:
 
     @property
     def known_checks(self) -> Sequence[TraceStep]:
-        """A failing check that is comparable with one of these continues it."""
+        """Checks of the episode; a failing check comparable with one of them continues it."""
         return self.failing[:1] if len(self.failing) == 1 else (self.failing[0], self.failing[-1])
 
 
@@ -108,10 +108,10 @@ MAX_OPEN_EPISODES = 20
 
 @cache_on_reading
 def list_episodes(lane: LaneReading) -> Sequence[FailureEpisode]:
-    """Rows of failing checks of the same tests or targets, whatever the commands' texts are.
+    """List rows of failing checks of the same tests or targets, whatever their commands.
 
-    One that was looked at once, and never again although another program passed later, is left
-    out: nobody knows whether it still fails.
+    A failure that was never checked again while another program passed later is left out, because
+    it is unknown whether it still fails.
     """
     episodes: list[FailureEpisode] = []
     open_episodes: list[FailureEpisode] = []
@@ -152,7 +152,7 @@ def list_episodes(lane: LaneReading) -> Sequence[FailureEpisode]:
 def _close_episodes(
     open_episodes: list[FailureEpisode], check: TraceCheck, step: TraceStep
 ) -> None:
-    """A passing check ends the episodes whose last failures it covers."""
+    """Close the episodes whose last failures a passing check covers."""
     last_failing = {episode.failing[-1].number: episode for episode in open_episodes}
     for failing in find_comparable(check, [episode.failing[-1] for episode in open_episodes]):
         if compare_failures(failing, step) == "gone":
@@ -285,7 +285,7 @@ def _goal_terms(lane: LaneReading) -> list[str]:
 
 
 def _bears_on_goal(step: TraceStep, goal: AhoCorasick, goal_paths: set[str]) -> bool | None:
-    """None for checks and waiting, which say nothing about a goal."""
+    """Whether an action is about the goal; None for checks and waiting."""
     if step.check is not None or (step.doing is not None and step.doing.waits):
         return None
     paths = (*step.read, *step.written)
@@ -334,7 +334,7 @@ _DULL_WORDS = frozenset(_DULL_WORD_LIST.split())
 
 
 class FeedbackUse(Record):
-    """One turn of the loop: a failing check, and its outcome by the next comparable one."""
+    """A failing check, and its outcome by the next comparable one."""
 
     check: TraceStep
     use: FeedbackOutcome
@@ -351,10 +351,10 @@ class FeedbackUse(Record):
 
 @cache_on_reading
 def list_feedback_uses(lane: LaneReading) -> Sequence[FeedbackUse]:
-    """Every turn of the loop whose end can be told; the others are left out.
+    """List the failing checks whose outcome is known.
 
-    It is judged by its effect: whether the failures are gone, fewer or different by the next
-    comparable check that ran, not by the words that the fix shares with the output.
+    The outcome is whether the failures are gone, fewer or different in the next comparable check
+    that ran, not which words the fix shares with the output.
     """
     uses = []
     for index, step in enumerate(lane.checks):
@@ -938,7 +938,7 @@ def _met_contradiction(
 
 
 def _open_question_states(root: LaneReading) -> list[SurprisingState]:
-    """A request without a decision: a question or a stated assumption before the first edit."""
+    """Return whether an open request led to a question or assumption before the first edit."""
     first_change = root.changes[0].number if root.changes else None
     early_messages = [
         message

@@ -63,7 +63,7 @@ class HandoffContext(Record):
 
 @cache_on_reading
 def list_handoff_contexts(reading: TraceReading) -> Sequence[HandoffContext]:
-    """Every handoff of a trace, in order."""
+    """List every handoff of a trace, in order."""
     events = reading.handoffs
     turns: dict[str, list[int]] = {}
     briefs: dict[str, list[str]] = {}
@@ -438,7 +438,7 @@ class _RequestView:
 
     @cached_property
     def _others(self) -> tuple[Sequence[PreparedText], PreparedText]:
-        """The briefs of the parent's other handoffs, and all their words."""
+        """Return the briefs of the parent's other handoffs, and all their words."""
         texts = [prepare_text(_THOUSANDS.sub("", text)) for text in self.one.other_briefs]
         words = "\n".join([text.words for text in texts])
         return texts, PreparedText(text="", words=words, stems=frozenset())
@@ -464,7 +464,7 @@ class _RequestView:
 
     @cached_property
     def handed_on(self) -> Mapping[str, bool]:
-        """For each sentence of the request, whether it concerns the child's part."""
+        """Return, for each sentence of the request, whether it concerns the child's part."""
         return _map_handed_on(self.asked.text, self.brief, self.one)
 
 

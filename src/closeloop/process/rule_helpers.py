@@ -115,7 +115,7 @@ _GIT_VERB = re.compile(
 
 
 def list_git_verbs(step: TraceStep) -> frozenset[str]:
-    """`commit`, `push`, `checkout`, …; empty if the step does not run git."""
+    """Return the git commands of a step, such as `commit`; empty if it does not run git."""
     event = step.event
     if not isinstance(event, Command) or step.doing is None or "git" not in step.doing.programs:
         return frozenset()
@@ -138,7 +138,7 @@ MAX_MESSAGE_CHARS = 4000
 """Characters of each message that are read, and messages within that limit."""
 MAX_MESSAGES = 100
 MAX_CLAUSE_CHARS = 200
-"""How far back a forbidding word is sought."""
+"""Characters before a match that are searched for a negation."""
 
 _NO_CHECK_WISH = re.compile(
     r"\bno need to (?:run|test|check|verify|execute)"

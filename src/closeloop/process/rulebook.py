@@ -416,7 +416,7 @@ def list_gating_rules(rulebook: Rulebook) -> frozenset[str]:
 
 
 def _list_modules(detector: Detector) -> set[str]:
-    """Where a rule's code begins: it is a module, or an object with the same names."""
+    """Return the modules of a rule's code: a rule is a module, or an object with the same names."""
     if isinstance(detector, InstalledDetector):
         is_module = ":" not in detector.place
         return {detector.place} if is_module else _list_modules(_load_detector(detector.name))

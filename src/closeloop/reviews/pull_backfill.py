@@ -458,8 +458,7 @@ def _facts_from_note(note: _GitlabNote, number: int, builder: GitlabFacts) -> li
 
 
 # Pull requests from git alone: merges, reverts, and fixes by the lines they replace.
-
-
+#
 # Pull requests from git alone: merges and squashed commits of the main line.
 
 _PULL_MERGE = re.compile(

@@ -269,12 +269,12 @@ class CommandOutput:
 
     @property
     def content(self) -> bytes:
-        """Everything stored, in order."""
+        """All stored output, in order."""
         return bytes(self._head) + b"".join(self._tail)[-self._half :]
 
     @property
     def text(self) -> str:
-        """The text for people, with a line in place of the missing middle."""
+        """The output as text, with a line in place of the missing middle."""
         tail = b"".join(self._tail)[-self._half :]
         gap_note = f"\n[{self.dropped_bytes} bytes left out]\n" if self.dropped_bytes else ""
         if not gap_note:
@@ -658,7 +658,7 @@ class _RunningProgram:
         return [*pids, *orphans, *list_descendants(*orphans, max_count=max_pids)]
 
     def _list_orphans(self) -> list[int]:
-        """Without a sandbox: list the command's orphans by session or mark."""
+        """List the orphans of a command that ran without a sandbox, by session or mark."""
         mark, root = self.program.mark, self.root_pid
         if mark is None:
             return []

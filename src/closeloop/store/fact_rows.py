@@ -52,8 +52,7 @@ from closeloop.store.sql_statements import Select, Table, delete, insert, select
 #
 # A lease lasts some seconds, and is renewed by a heartbeat. Times are the database's own, so that
 # machines with differing clocks agree.
-
-
+#
 # The owner of a lease: a process of a machine, distinct from a later one with the same number.
 
 

@@ -385,8 +385,7 @@ def _version_variables(folder: ManifestFolder, tag: str | None) -> str:
 
 
 # Repair a recipe after its first try: add what tests lack, drop what cannot be installed.
-
-
+#
 # Packages that a Python project's tests lack and that the project names somewhere.
 
 MAX_MODULES = 20

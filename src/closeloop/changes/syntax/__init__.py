@@ -492,8 +492,7 @@ def _text_point(content: bytes, offset: int) -> tuple[int, int]:
 
 
 # The outline of a file, read for the whole repository: names, definitions, fingerprints.
-
-
+#
 # Fingerprints of code, which find copies even with renamed variables.
 #
 # They cover the words that a copy keeps: keywords, operators, called names and accessed

@@ -267,7 +267,7 @@ def _reads_release(step: TraceStep, name: str) -> bool:
 
 
 def _raw_read_paths(step: TraceStep) -> tuple[str, ...]:
-    """Paths as given: an installed copy may have been mistaken for the project."""
+    """Return the paths as written, since a normalised one may hide an installed copy."""
     if isinstance(step.event, Read):
         return (step.event.path,)
     return step.doing.read if step.doing else ()

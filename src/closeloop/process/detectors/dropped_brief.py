@@ -114,7 +114,7 @@ _BROKEN, _LIKELY = 0.95, 0.8
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """With planted facts exactly those; otherwise what was requested and is certainly needed."""
+    """Find missing planted facts; without any, missing requirements that are certainly needed."""
     if not reading.handoffs:
         return []
     if reading.task and reading.task.facts:

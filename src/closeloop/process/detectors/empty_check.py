@@ -148,7 +148,7 @@ _REACHING_NAMES = frozenset((
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """At the root's end: something ran since the last change, and none of it can fail."""
+    """Report if nothing that ran since the root's last change can fail."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
     exit_ = reading.attempt.exit if reading.attempt else None

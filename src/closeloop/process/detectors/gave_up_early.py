@@ -156,7 +156,7 @@ _REPAIR_WISH = compile_lazily(
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """At the root's end: nothing was changed, or its last check failed after too few iterations."""
+    """Report if the root changed nothing, or its last check failed after too few iterations."""
     exit_ = reading.attempt.exit if reading.attempt else None
     stopped = exit_ not in (None, "finished", "gave_up") or not reading.lanes
     if not stopped and (ending := _find_empty_ending(reading)):
@@ -263,9 +263,7 @@ def _may_last(step: TraceStep) -> bool:
 
 
 def _only_tries(root: LaneReading, changes: Sequence[TraceStep]) -> bool:
-    """In a project with code, only tests and scripts were written that try it: all of them new,
-    and named by nobody but the agent.
-    """
+    """Whether the agent only wrote new tests and scripts, which nobody else named."""
     created = find_created_files(root.changes)
     written_paths = {path for step in changes for path in step.written}
     if not all(step.written for step in changes) or not written_paths <= created.keys():

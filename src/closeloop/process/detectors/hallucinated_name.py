@@ -275,7 +275,7 @@ def _find_uses(lane: LaneReading) -> Iterator[_MissingNameUse]:
 
 
 def _ends_in_traceback(step: TraceStep, output: str) -> bool:
-    """Without an exit code: whether the program's last words are a traceback."""
+    """Whether the program's output, and not a file that it shows, has a traceback."""
     shows = step.doing is None or step.doing.searches or bool(step.read)
     return not shows and "Traceback (most recent call last)" in output
 

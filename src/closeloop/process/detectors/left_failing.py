@@ -145,7 +145,7 @@ _REFUSED = compile_lazily(
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """At the root's end: all runs since the last change failed, and nothing is said about it."""
+    """Report if all runs since the root's last change failed, and the agent does not say so."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
     if not reading.lanes:
@@ -269,8 +269,9 @@ def _is_explained(reading: TraceReading, closing: ClosingMessage, failing: Trace
 
 
 def _raises_on_purpose(failing: TraceStep, changes: Sequence[TraceStep]) -> bool:
-    """It ends with an error that the changed code is made to raise, or that only passes on how
-    another program ended: what that one reports by its exit code may be what was asked for.
+    """Whether the error is one that the changed code raises, or another program's exit code.
+
+    Both may be what was requested.
     """
     output = failing.event.output if isinstance(failing.event, Command) else None
     names = _ERROR_NAME.findall((output or "")[-MAX_OUTPUT_CHARS:])
@@ -286,9 +287,7 @@ def _raises_on_purpose(failing: TraceStep, changes: Sequence[TraceStep]) -> bool
 
 
 def _has_later_change(root: LaneReading, failing: TraceStep) -> bool:
-    """Program text that was there before is changed since, also in a file named as scratch files
-    are.
-    """
+    """Whether existing source code was changed after the failing run."""
     start = bisect_right(root.changes, failing.number, key=EVENT_NUMBER)
     later_paths = {path for step in root.changes[start:] if step.changed for path in step.written}
     return any(map(is_source_path, later_paths - find_created_files(root.changes).keys()))

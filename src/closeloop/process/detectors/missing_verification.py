@@ -114,7 +114,7 @@ _RUN_WISH = re.compile(
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """The whole attempt including sub-agents: code changes, and no check since the first."""
+    """Report if code was changed, by sub-agents too, and no check ran since the first change."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
     if not reading.lanes:

@@ -322,7 +322,7 @@ def _output_of(step: TraceStep) -> str | None:
 
 
 def _list_silent_runs(lane: LaneReading) -> Iterable[tuple[str, TraceStep]]:
-    """What is run, with each run of it."""
+    """Yield runs that print nothing, each with what is run."""
     for step in lane.commands:
         if isinstance(step.event, Command) and _may_be_silent(step):
             yield step.check.target if step.check else " ".join(step.event.command.split()), step

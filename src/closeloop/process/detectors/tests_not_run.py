@@ -108,7 +108,7 @@ _INLINE_CODE = compile_lazily(
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """At the root's end: existing code is changed, and only the agent's own scripts ran."""
+    """Report if existing code was changed, and only the agent's own scripts ran."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
     exit_ = reading.attempt.exit if reading.attempt else None

@@ -134,7 +134,7 @@ _WORK_CLAIM = re.compile(
     r"|solve[sd]?|fix(?:e[sd])? the)\b"
 )
 _TESTS_NAMED = re.compile(r"test(?!ed\b)")
-"""Who says “tested” may have tried it in any way."""
+"""Words that name tests; “tested” may mean any trial."""
 _WARNING_LINE = re.compile(r"\s|\S+:\d+: ")
 _BLOCK_TOLD = re.compile(
     r"\b(?:missing|not installed|not available|unavailable|(?:could not|cannot) (?:run|start)"
@@ -214,7 +214,7 @@ def _explains_blocked_check(closing: ClosingMessage, check: TraceStep | None) ->
 def _find_claim_backing(
     changes: Sequence[TraceStep], checks: Sequence[TraceStep], closing: ClosingMessage
 ) -> CheckBacking | None:
-    """A claim does not cover changes that come after it."""
+    """Return which checks cover the changes before the claim; later changes are left out."""
     end = bisect_left(changes, closing.message.number, key=EVENT_NUMBER)
     while end > 2 and _puts_tried_code_back(changes[end - 3 : end], checks):
         end -= 2

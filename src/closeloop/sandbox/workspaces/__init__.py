@@ -58,9 +58,6 @@ from closeloop.sandbox.workspaces.workspace_patches import (
 )
 from closeloop.text import code_patterns
 
-# Base trees: a repository at a commit, set up once and then read-only.
-
-
 # The cache's folders: who uses them, and how they are deleted in the background.
 #
 # What a process creates is in `runs/<owner>/`, locked for as long as it lives. What is no longer
@@ -172,6 +169,9 @@ def _is_alive(owner: Path) -> bool:
     return False
 
 
+# Base trees: a repository at a commit, set up once and then read-only.
+
+
 BASE_VERSION = 1
 """Version of how bases are made; a new one makes them again."""
 SETUP_LIMITS = Limits(
@@ -218,7 +218,7 @@ class SetupResult(Record):
 
 
 def build_base_key(repo: str, commit: str, setup: Sequence[str], root: str) -> str:
-    """The path is part of the key, because setup may write it down."""
+    """Return the key of a base. It includes the path, because setup may write it into files."""
     return content_digest(BASE_VERSION, repo, commit, list(setup), root if setup else None)[:32]
 
 
@@ -228,7 +228,7 @@ def load_base(folder: Path) -> WorkspaceBase | None:
     except FileNotFoundError:
         return None
     with suppress(OSError):
-        os.utime(folder / "base.json")  # it shows `trim` which are in use
+        os.utime(folder / "base.json")  # so that `trim_bases` knows that it is in use
     return msgspec.structs.replace(base, folder=str(folder))
 
 
@@ -524,10 +524,10 @@ class WorkspacePool:
         lends: bool = True,
         report: Callable[[str], None] = lambda text: None,
     ) -> WorkspaceBase:
-        """The tree at a commit, set up: made once, whoever asks for it first.
+        """Return the tree at a commit after setup; the first caller makes it, others reuse it.
 
-        What setup made serves other commits too, but not from one that does not lend, as nobody
-        vouches for its code.
+        With `lends`, the results of setup may serve other commits too; without, they may not, as
+        when the commit's code is not trusted.
         """
         cache = self._folders.cache
         name = build_base_key(repo, commit, setup, sandbox_root(self.sandbox))
