@@ -64,8 +64,7 @@ class ScoreSection(StoreSection):
             require_attempts(connection, {score.attempt for score in new_scores})
             return insert_scores(connection, new_scores)
 
-        added: int = self._write(work)
-        return added
+        return self._write(work)
 
     def list_scores(self, attempt: str) -> list[Score]:
         """List the scores of one attempt that count: the last of each name, source and person."""
@@ -79,8 +78,7 @@ class ScoreSection(StoreSection):
 
     def list_sources(self) -> dict[str, list[ScoreSource]]:
         """Return the sources of each score name, in order of precedence."""
-        sources_by_name: dict[str, list[ScoreSource]] = self._read(_list_sources)
-        return sources_by_name
+        return self._read(_list_sources)
 
     def count_scores(self, attempt_ids: Collection[str]) -> list[ScoreCount]:
         """Count the given attempts with a score, by name and source, with the time of the last."""
@@ -96,8 +94,7 @@ class ScoreSection(StoreSection):
             )
             return [count for count in counts if count.attempts]
 
-        summary: list[ScoreCount] = self._read(work)
-        return summary
+        return self._read(work)
 
     def load_merging_shares(self, span: AttemptSpan) -> dict[str, float]:
         """Return, by attempt, the share of people who would merge it, by their last score."""
@@ -133,17 +130,11 @@ class ScoreSection(StoreSection):
             query = query.where(scores.c.version == version)
         # In the order of the index, so that nothing is sorted; only the newest evaluation counts.
         order = (scores.c.number,) if source == "judge" else (scores.c.attempt, scores.c.number)
-        columns: AttemptColumns = self._read(
-            lambda connection: load_columns(connection, query.order_by(*order))
-        )
-        return columns
+        return self._read(lambda connection: load_columns(connection, query.order_by(*order)))
 
     def list_attempts_scores(self, ids: Collection[str]) -> list[Score]:
         """List the scores of these attempts that count, in the order they were added."""
-        newest_scores: list[Score] = self._read(
-            lambda connection: [*_newest_scores(connection, sorted(ids)).values()]
-        )
-        return newest_scores
+        return self._read(lambda connection: [*_newest_scores(connection, sorted(ids)).values()])
 
     def list_scored_attempts(self, name: str, version: str) -> set[str]:
         """Return the attempts that this version of a scorer has scored."""
@@ -606,8 +597,7 @@ class ReportSection(StoreSection):
             inserted = connection.execute(insert(reports).returning(reports.c.number), columns)
             return int(inserted.scalar_one())
 
-        number: int = self._write(work)
-        return number
+        return self._write(work)
 
     def list_reports(
         self,

@@ -26,7 +26,7 @@ from closeloop.store.attempt_rows import (
     join_modes,
     short_column_text,
 )
-from closeloop.store.engine import Connection
+from closeloop.store.engine import Answer, Connection
 from closeloop.store.record_bodies import (
     Blob,
     compress_content,
@@ -474,7 +474,12 @@ def insert_or_ignore(table: Table) -> Any:
 # The base of every section of an open store.
 
 Kept = TypeVar("Kept", bound=Record)
-TransactionRunner = Callable[[Callable[[Connection], Any]], Any]
+
+
+class TransactionRunner(Protocol):
+    """Runs a function in a transaction, and returns its result."""
+
+    def __call__(self, work: Callable[[Connection], Answer], /) -> Answer: ...
 
 
 class StoreSection:

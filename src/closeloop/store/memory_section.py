@@ -74,7 +74,7 @@ class MemorySection(StoreSection):
                     markers[attempt] = f"{markers.get(attempt, '')} {table.name}{number}"
             return markers
 
-        return self._read(work)  # type: ignore[no-any-return]
+        return self._read(work)
 
     def fact_markers(self) -> dict[tuple[str, int], str]:
         """Return, by pull request, a marker of the facts received about it so far."""
@@ -260,8 +260,7 @@ class MemorySection(StoreSection):
             connection.execute(insert(table), columns)
             return merged_offer
 
-        saved_offer: ContextRecord = self._write(work)
-        return saved_offer
+        return self._write(work)
 
     def list_offers(
         self, repo: str | None = None, keys: Sequence[str] | None = None

@@ -334,13 +334,11 @@ class PlanSection(StoreSection):
 
     def load_trend(self, days: int) -> PlanTrend:
         """Load grades of plans and judges' verdicts on tries, by day."""
-        trend: PlanTrend = self._read(lambda connection: load_trend(connection, days))
-        return trend
+        return self._read(lambda connection: load_trend(connection, days))
 
     def load_totals(self) -> PlanTotals:
         """Load the totals of all plans that ended."""
-        totals: PlanTotals = self._read(load_totals)
-        return totals
+        return self._read(load_totals)
 
     def running_plan_ids(self) -> frozenset[str]:
         """Return the ids of plans that are being carried out."""

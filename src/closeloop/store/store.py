@@ -156,7 +156,7 @@ class Store:
     def is_read_only(self) -> bool:
         return self._writer is None
 
-    def _read(self, work: Callable[[Connection], Answer]) -> Answer:
+    def _read(self, work: Callable[[Connection], Answer], /) -> Answer:
         with translate_database_errors(self._where):
             return self._reconnection.run_transaction(self._reader, work, writes=False)
 
