@@ -399,7 +399,7 @@ def test_the_control_group_is_told_so_and_standard_output_stays_empty(store, pro
 def test_without_the_encoder_it_is_said_once_what_is_lost_and_nothing_is_asked(
     store, project, capsys, monkeypatch
 ):
-    monkeypatch.setattr("closeloop.reviews.minilm.model_folder", lambda: None)
+    monkeypatch.setattr("closeloop.reviews.sentence_encoders.model_folder", lambda: None)
     monkeypatch.setenv("XDG_DATA_HOME", str(project))
     (project / "closeloop.toml").unlink()
     pull_request(store, 1, day(1), "Don't use `any` types")
@@ -414,7 +414,7 @@ def test_without_the_encoder_it_is_said_once_what_is_lost_and_nothing_is_asked(
 def test_the_question_about_the_encoder_leaves_pasted_commands_to_the_shell(
     store, project, monkeypatch
 ):
-    monkeypatch.setattr("closeloop.reviews.minilm.model_folder", lambda: None)
+    monkeypatch.setattr("closeloop.reviews.sentence_encoders.model_folder", lambda: None)
     monkeypatch.setenv("XDG_DATA_HOME", str(project))
     (project / "closeloop.toml").unlink()
     leader, follower = pty.openpty()
