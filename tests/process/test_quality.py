@@ -55,13 +55,15 @@ def own() -> dict[str, Score]:
 
 def test_the_counts_that_ship_are_those_of_the_labelled_set(own: dict[str, Score]) -> None:
     assert load_measured_quality().rules == page.counts(own.values()), (
-        "run `make reading ARGS=--write`"
+        "run `make quality ARGS='--rules --write'`"
     )
 
 
 def test_the_counts_that_ship_are_those_of_the_readings() -> None:
     lines, measured = load_readings(), load_measured_quality()
-    assert measured.readings == count_readings(lines, VERSIONS), "run `make reading ARGS=--write`"
+    assert measured.readings == count_readings(lines, VERSIONS), (
+        "run `make quality ARGS='--rules --write'`"
+    )
     assert measured.reading_summary == summarise_readings(lines, VERSIONS)
 
 
@@ -74,7 +76,7 @@ def test_the_index_of_the_rules_shows_what_was_measured(own: dict[str, Score]) -
         "cases": page.cases(scored),
     }
     for name, table in tables.items():
-        assert page.between(text, name) == table, "run `make reading ARGS=--write`"
+        assert page.between(text, name) == table, "run `make quality ARGS='--rules --write'`"
     assert f"Measured on {load_measured_quality().date}." in text
 
 
