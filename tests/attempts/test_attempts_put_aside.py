@@ -17,11 +17,7 @@ from closeloop.attempts.attempt_execution import (
     EndAgentWork,
     attempt_identity,
 )
-from closeloop.attempts.attempt_saving import (
-    ATTEMPTS_FOLDER,
-    ResultsRefused,
-    pick_fault_to_report,
-)
+from closeloop.attempts.attempt_saving import ATTEMPTS_FOLDER, ResultsRefused, pick_fault_to_report
 from closeloop.attempts.experiment_run import (
     RunState,
     open_run,

@@ -32,11 +32,7 @@ from closeloop.records.evaluation import (
 )
 from closeloop.records.settings import JudgeConfirmation
 from closeloop.records.trace import Command, Edit, Message, ModelRequest, Read, ToolUse
-from closeloop.text.text_masking import (
-    LANGUAGE_WORDS,
-    collect_known_texts,
-    mask_patch,
-)
+from closeloop.text.text_masking import LANGUAGE_WORDS, collect_known_texts, mask_patch
 from prompt_injections import INJECTIONS, LATER_INJECTIONS, file_of
 
 REQUEST = (

@@ -30,11 +30,7 @@ sys.path.insert(0, str(ROOT / "quality"))
 import page  # noqa: E402
 from own import Score, scores  # noqa: E402
 from people import runs  # noqa: E402
-from reading_records import (  # noqa: E402
-    count_readings,
-    load_readings,
-    summarise_readings,
-)
+from reading_records import count_readings, load_readings, summarise_readings  # noqa: E402
 from repetition import STRINGS, TOGETHER, agreements  # noqa: E402
 
 PAGES = ROOT / "docs" / "rules"

@@ -8,17 +8,7 @@ import re
 import anyio
 import pytest
 from msgspec.structs import replace
-from team import (
-    AGENTS,
-    REPO,
-    accepted,
-    contraries,
-    day,
-    learned,
-    note,
-    pull_request,
-    school_of,
-)
+from team import AGENTS, REPO, accepted, contraries, day, learned, note, pull_request, school_of
 
 from closeloop.flow import learn_from_reviews
 from closeloop.records.change import Change, ChangeReport

@@ -39,9 +39,7 @@ from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
 from closeloop.web.auth_middleware import Caller
 from closeloop.web.page import Page, PageLocation
-from closeloop.web.pages import (
-    PAGES,
-)
+from closeloop.web.pages import PAGES
 from closeloop.web.pages.attempts import AttemptsView
 
 HERE = "http://127.0.0.1:4318"

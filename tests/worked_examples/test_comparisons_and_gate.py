@@ -17,12 +17,7 @@ from closeloop.metrics.metric_definitions import describe_passes
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.variant_comparison import compare_by_name, scored_share
 from closeloop.metrics.variant_comparison import compare_with_baseline as gate
-from closeloop.metrics.variant_trials import (
-    compare_once,
-    draw_variant,
-    memory_trial,
-    report_trial,
-)
+from closeloop.metrics.variant_trials import compare_once, draw_variant, memory_trial, report_trial
 from closeloop.records.attempt import AttemptRow
 from closeloop.records.estimate import PairTable, wilson_rate
 from closeloop.records.experiment_plan import (

@@ -40,12 +40,7 @@ from closeloop.attempts.run_resources import (
     require_prices,
     sandbox_description,
 )
-from closeloop.concurrency import (
-    WorkPlace,
-    run_in_places,
-    run_limited,
-    unwrap_exception_group,
-)
+from closeloop.concurrency import WorkPlace, run_in_places, run_limited, unwrap_exception_group
 from closeloop.grading import grading, task_proof
 from closeloop.grading.variants import ResolvedVariant
 from closeloop.records.attempt import AttemptRow, Proof

@@ -31,12 +31,7 @@ from closeloop.grading.tool_outcomes import ToolEnding, compare_endings, tool_ou
 from closeloop.process.check_results import check_from_command
 from closeloop.process.command_analysis import analyse_command
 from closeloop.records.attempt import TestRun
-from closeloop.records.change import (
-    ChangeSide,
-    ToolOutcome,
-    ToolRun,
-    ToolState,
-)
+from closeloop.records.change import ChangeSide, ToolOutcome, ToolRun, ToolState
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.protocols import ProcessResult
 from closeloop.records.record import Record

@@ -37,10 +37,7 @@ def agents(*, json: JsonFlag = False) -> None:
     from rich.table import Table
 
     from closeloop import plugins
-    from closeloop.cli.console import (
-        print_json,
-        print_parts,
-    )
+    from closeloop.cli.console import print_json, print_parts
 
     with ThreadPoolExecutor() as pool:  # a program may take seconds to print its version
         descriptions = list(pool.map(_describe_agent, plugins.load_plugins("agents")))

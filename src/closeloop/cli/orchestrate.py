@@ -57,12 +57,7 @@ def plans(*, limit: int = 20, over_time: bool = False, json: JsonFlag = False) -
         Print grades of plans and judges' scores by day instead.
     """
     from closeloop.cli.config import load_project
-    from closeloop.cli.console import (
-        print_json,
-        print_line,
-        print_parts,
-        require_positive_flags,
-    )
+    from closeloop.cli.console import print_json, print_line, print_parts, require_positive_flags
     from closeloop.store.store import open_existing_store
 
     require_positive_flags(limit=limit)

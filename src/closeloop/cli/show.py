@@ -8,11 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from closeloop.cli.console import JsonFlag, make_visible
-from closeloop.records.attempt import (
-    AWAITING_REVIEW,
-    is_incomplete_recording,
-    lacks_sandbox,
-)
+from closeloop.records.attempt import AWAITING_REVIEW, is_incomplete_recording, lacks_sandbox
 from closeloop.text.wording import (
     count_with_noun,
     format_percent,

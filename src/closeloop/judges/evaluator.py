@@ -25,11 +25,7 @@ from closeloop.judges.judge_panel import (
     rubric_for_task,
 )
 from closeloop.judges.judge_panel import build_question as pose
-from closeloop.judges.masked_work import (
-    is_withheld,
-    mask_case,
-    withhold_unless_confirmed,
-)
+from closeloop.judges.masked_work import is_withheld, mask_case, withhold_unless_confirmed
 from closeloop.judges.rubric import (
     CaseScores,
     combine_criteria,

@@ -19,13 +19,7 @@ from closeloop.records.attempt import Attempt, AttemptRow, Grade, TestRun
 from closeloop.records.change import Change, TraceReading
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.experiment_plan import AttemptDetails
-from closeloop.records.finding import (
-    FailureMode,
-    HandoffFacts,
-    Measurement,
-    ModeSource,
-    ModeTag,
-)
+from closeloop.records.finding import FailureMode, HandoffFacts, Measurement, ModeSource, ModeTag
 from closeloop.records.record import Record, content_digest
 from closeloop.records.score import Score, ScoreSource
 from closeloop.records.settings import Settings

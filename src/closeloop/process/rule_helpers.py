@@ -8,11 +8,7 @@ from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
 from closeloop.records.change import CheckFailures, LaneReading, TraceReading, TraceStep
-from closeloop.records.trace import (
-    Command,
-    Edit,
-    Read,
-)
+from closeloop.records.trace import Command, Edit, Read
 from closeloop.text.client_markup import strip_client_markup
 
 # Results that several rules need of the same reading are computed once.

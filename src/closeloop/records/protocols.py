@@ -14,13 +14,7 @@ from closeloop.records.finding import Finding, Rule, Unmeasured
 from closeloop.records.record import Record
 from closeloop.records.score import ScoreDefinition
 from closeloop.records.task import Limits, Task, Variant
-from closeloop.records.trace import (
-    Exchange,
-    ModelReply,
-    ModelRequest,
-    Session,
-    Trace,
-)
+from closeloop.records.trace import Exchange, ModelReply, ModelRequest, Session, Trace
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,11 +15,7 @@ from closeloop.records.pull_request import Delivery, Fact, PullRow
 from closeloop.records.record import Record, Time
 from closeloop.records.trace import LogEvent, Session
 from closeloop.store import schema
-from closeloop.store.attempt_rows import (
-    attempt_columns,
-    select_counted_attempts,
-    short_column_text,
-)
+from closeloop.store.attempt_rows import attempt_columns, select_counted_attempts, short_column_text
 from closeloop.store.engine import Connection
 from closeloop.store.event_section import add_events, lock_event_numbers
 from closeloop.store.fact_rows import (

@@ -77,11 +77,7 @@ from closeloop.process.text_facts import mentions_any
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.record import Record
-from closeloop.records.trace import (
-    Command,
-    Read,
-    ToolUse,
-)
+from closeloop.records.trace import Command, Read, ToolUse
 from closeloop.text.wording import compile_lazily
 
 rule = Rule(

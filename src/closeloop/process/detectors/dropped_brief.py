@@ -95,9 +95,7 @@ from closeloop.process.handoff_briefs import (
 from closeloop.process.rule_helpers import truncate_line
 from closeloop.records.change import TraceReading
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import (
-    Handoff,
-)
+from closeloop.records.trace import Handoff
 
 rule = Rule(
     name="dropped-brief",

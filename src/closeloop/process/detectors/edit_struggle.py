@@ -74,9 +74,7 @@ from closeloop.process.rule_helpers import cite_row, fails_by_itself, truncate_l
 from closeloop.process.verification import is_run
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import (
-    Edit,
-)
+from closeloop.records.trace import Edit
 
 rule = Rule(
     name="edit-struggle",

@@ -88,12 +88,7 @@ from closeloop.process.rule_helpers import truncate_line
 from closeloop.process.verification import EVENT_NUMBER, find_backing, is_run
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import (
-    Command,
-    Edit,
-    Handoff,
-    Message,
-)
+from closeloop.records.trace import Command, Edit, Handoff, Message
 from closeloop.text.wording import compile_lazily
 
 rule = Rule(

@@ -84,9 +84,7 @@ from closeloop.process.rule_helpers import (
 from closeloop.process.verification import could_not_run
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import (
-    Message,
-)
+from closeloop.records.trace import Message
 from closeloop.text.client_markup import strip_client_markup
 from closeloop.text.wording import compile_lazily
 

@@ -80,15 +80,7 @@ from closeloop.process.stale_files import ABSENT_MESSAGES, ABSENT_TEXT, error_me
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.record import Record
-from closeloop.records.trace import (
-    AnyEvent,
-    Command,
-    Edit,
-    Handoff,
-    Message,
-    Read,
-    ToolUse,
-)
+from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Message, Read, ToolUse
 from closeloop.text.code_patterns import (
     NAME_DEFINITION,
     MissingName,

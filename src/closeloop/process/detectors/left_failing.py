@@ -80,11 +80,7 @@ from closeloop.process.agent_claims import (
     list_closings,
     parse_claim,
 )
-from closeloop.process.edit_contents import (
-    find_created_files,
-    is_source_path,
-    list_code_changes,
-)
+from closeloop.process.edit_contents import find_created_files, is_source_path, list_code_changes
 from closeloop.process.rule_helpers import truncate_line
 from closeloop.process.verification import (
     EVENT_NUMBER,
@@ -96,11 +92,7 @@ from closeloop.process.verification import (
 )
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import (
-    Command,
-    Message,
-    Thought,
-)
+from closeloop.records.trace import Command, Message, Thought
 from closeloop.text.wording import compile_lazily
 
 MAX_OUTPUT_CHARS = 4000

@@ -67,11 +67,7 @@ from closeloop.process.rule_helpers import truncate_line
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.record import Record
-from closeloop.records.trace import (
-    Command,
-    Edit,
-    Read,
-)
+from closeloop.records.trace import Command, Edit, Read
 
 rule = Rule(
     name="needless-reread",

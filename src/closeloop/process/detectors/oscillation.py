@@ -89,10 +89,7 @@ from closeloop.process.rule_helpers import (
 from closeloop.process.verification import is_linter_check, is_run
 from closeloop.records.change import LaneReading, TraceCheck, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import (
-    Command,
-    Edit,
-)
+from closeloop.records.trace import Command, Edit
 
 rule = Rule(
     name="oscillation",

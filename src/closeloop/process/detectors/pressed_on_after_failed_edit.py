@@ -71,14 +71,7 @@ from closeloop.process.rule_helpers import truncate_line
 from closeloop.process.stale_files import error_mentions
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import (
-    AnyEvent,
-    Edit,
-    Message,
-    Note,
-    Read,
-    Thought,
-)
+from closeloop.records.trace import AnyEvent, Edit, Message, Note, Read, Thought
 
 rule = Rule(
     name="pressed-on-after-failed-edit",

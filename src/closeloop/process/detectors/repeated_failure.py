@@ -70,14 +70,7 @@ from closeloop.process.failure_collector import normalise_output
 from closeloop.process.rule_helpers import fails_by_itself, truncate_line
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import (
-    Command,
-    Edit,
-    Handoff,
-    Note,
-    Read,
-    ToolUse,
-)
+from closeloop.records.trace import Command, Edit, Handoff, Note, Read, ToolUse
 
 rule = Rule(
     name="repeated-failure",

@@ -70,9 +70,7 @@ from closeloop.process.rule_helpers import explain_unreadable_checks, truncate_l
 from closeloop.records.change import CheckFailures, Iteration, LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.record import Record
-from closeloop.records.trace import (
-    Edit,
-)
+from closeloop.records.trace import Edit
 
 rule = Rule(
     name="same-fix-again",

@@ -87,12 +87,7 @@ from closeloop.process.check_results import (
     runs_program,
     states_success,
 )
-from closeloop.process.edit_contents import (
-    creates_file,
-    diff_edit,
-    is_debug_line,
-    is_source_path,
-)
+from closeloop.process.edit_contents import creates_file, diff_edit, is_debug_line, is_source_path
 from closeloop.process.feedback_use import (
     find_standstills,
     has_change_between,
@@ -107,11 +102,7 @@ from closeloop.process.rule_helpers import (
 from closeloop.process.verification import EVENT_NUMBER
 from closeloop.records.change import Iteration, LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import (
-    Command,
-    Message,
-    Thought,
-)
+from closeloop.records.trace import Command, Message, Thought
 from closeloop.text.wording import compile_lazily
 
 rule = Rule(

@@ -94,10 +94,7 @@ from closeloop.process.text_facts import build_automaton
 from closeloop.process.verification import FailingChecks
 from closeloop.records.change import TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import (
-    Command,
-    Edit,
-)
+from closeloop.records.trace import Command, Edit
 from closeloop.text.code_patterns import (
     CHECK_COMMAND,
     MASKED_EXIT,

@@ -109,10 +109,7 @@ from closeloop.process.verification import (
 )
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import (
-    Command,
-    ToolUse,
-)
+from closeloop.records.trace import Command, ToolUse
 
 rule = Rule(
     name="unverified-claim",

@@ -77,10 +77,7 @@ from closeloop.process.verification import EVENT_NUMBER, is_run
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.record import Record
-from closeloop.records.trace import (
-    Command,
-    Edit,
-)
+from closeloop.records.trace import Command, Edit
 
 rule = Rule(
     name="wrong-copy",

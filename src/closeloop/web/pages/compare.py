@@ -28,10 +28,7 @@ from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.metrics.held_out_runs import report_held_out
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.score_columns import attach_scores, find_metric, find_source, select_metrics
-from closeloop.metrics.variant_comparison import (
-    compare_variants,
-    default_scores,
-)
+from closeloop.metrics.variant_comparison import compare_variants, default_scores
 from closeloop.records.attempt import TimeRange
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import CompareReport, Metric, TaskPair, VariantComparison
