@@ -224,7 +224,7 @@ def test_two_hundred_evaluations_at_once_in_one_process() -> None:
             judge = OpenJudge(
                 judge=checks,
                 model="m",
-                door=lambda before: gateway.open_proxy("m", served, Limits(), first=True),
+                open_model=lambda before: gateway.open_proxy("m", served, Limits(), first=True),
                 rubric=CODE,
             )
             bench = JudgePanel(judges=(judge,), concurrency=200)

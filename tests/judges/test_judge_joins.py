@@ -189,7 +189,9 @@ def test_a_judge_that_raises_is_to_blame_and_nobody_else() -> None:
         parts = {"name": "odd", "version": 1, "pose": checks.pose, "read": checks.read, **broken}
         model = Asked(fair)
         judge = bench(model).judges[0]
-        odd = OpenJudge(judge=SimpleNamespace(**parts), model="m", door=judge.door, rubric=CODE)
+        odd = OpenJudge(
+            judge=SimpleNamespace(**parts), model="m", open_model=judge.open_model, rubric=CODE
+        )
 
         async def go(odd: OpenJudge = odd) -> Evaluations:
             return await evaluate_outputs(
@@ -219,7 +221,7 @@ def asked_of_plan(
             judge = OpenJudge(
                 judge=checks,
                 model="m",
-                door=lambda before: gateway.open_proxy(
+                open_model=lambda before: gateway.open_proxy(
                     "m", served, Limits(), heard.append, first=True
                 ),
                 rubric=CODE,

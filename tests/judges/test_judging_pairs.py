@@ -63,7 +63,7 @@ def test_what_the_first_order_used_counts_against_the_limits_of_the_second() -> 
         return nullcontext(Asked(fair))
 
     (judge,) = bench(Asked(fair)).judges
-    anyio.run(compare_outputs, replace(judge, door=door), case(GOOD), BAD)
+    anyio.run(compare_outputs, replace(judge, open_model=door), case(GOOD), BAD)
     assert [one.input_tokens for one in told] == [None, 100, 200, 300]  # twice in both orders
 
 

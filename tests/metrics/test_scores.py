@@ -61,7 +61,7 @@ def give(store: Store, attempt: str, **values: float | str) -> None:
 
 
 def make_score(attempt: str, name: str, value: float | str, by: str = "ann") -> Score:
-    number, label = parse_score(CATALOGUE.given[name], value)
+    number, label = parse_score(CATALOGUE.definitions[name], value)
     return Score(
         attempt=attempt,
         name=name,
@@ -208,7 +208,7 @@ def _fields(score: Score) -> dict[str, object]:
     ],
 )
 def test_what_is_in_range_is_kept(name: str, written: object, kept: tuple[object, object]) -> None:
-    assert parse_score(CATALOGUE.given[name], written) == kept
+    assert parse_score(CATALOGUE.definitions[name], written) == kept
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_what_is_in_range_is_kept(name: str, written: object, kept: tuple[object
 )
 def test_what_is_out_of_range_is_refused(name: str, written: object, says: str) -> None:
     with pytest.raises(BadInput, match=says):
-        parse_score(CATALOGUE.given[name], written)
+        parse_score(CATALOGUE.definitions[name], written)
 
 
 @pytest.mark.parametrize(

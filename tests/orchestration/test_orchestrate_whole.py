@@ -721,8 +721,8 @@ def test_sub_agents_are_told_what_reviewers_taught_where_that_is_set(project, ca
     typed("orchestrate", "plan.json", "--json")
     story = newest(project)
     with stored(project) as store:
-        (whole,) = store.memory.list_offers(str(project), [story.ending.attempt])
-        every = store.memory.list_offers(str(project))
+        (whole,) = store.memory.list_context_records(str(project), [story.ending.attempt])
+        every = store.memory.list_context_records(str(project))
         assert len(every) == len(story.tries) + 1
         assert all(offer.rules == (rule.id,) for offer in every)
         assert whole.tokens == sum(offer.tokens for offer in every if offer.prompt)

@@ -313,7 +313,7 @@ def test_it_is_known_whether_the_agent_had_been_told(store):
         offer = ContextRecord(
             key=f"agent/{number}", repo=REPO, arm="memory", rules=rules, at=day(1.5)
         )
-        store.memory.save_offer(offer)
+        store.memory.save_context_record(offer)
         pull_request(store, number, day(number), SAID)
     learned(store)
     assert [one.offered for one in store.memory.list_repeats()] == [True, False]

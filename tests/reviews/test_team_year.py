@@ -131,7 +131,7 @@ def figures(store: Store) -> dict[str, MetricValue]:
 
 
 def learned(store: Store) -> None:
-    school = LearningContext(shelf=RuleIndex(store, ngrams), agents=AGENTS, always=True)
+    school = LearningContext(rule_index=RuleIndex(store, ngrams), agents=AGENTS, always=True)
     anyio.run(learn_from_reviews, school)
 
 
@@ -240,9 +240,9 @@ def test_work_of_which_there_is_no_recording_is_an_attempt_of_its_own(store: Sto
 def test_without_ci_nothing_is_a_completion_and_what_was_sent_back_is_none(store: Store) -> None:
     """Of two merges one was mended by a person: 0 of 1, and of the other nothing is known."""
     team = Team()
-    for mend in (True, False):
+    for fix_findings in (True, False):
         number = team.open("ann", f"x\n\n{CLAUDE}")
-        if mend:
+        if fix_findings:
             team.push(number, "bob", "Mend it")
         team.merge(number)
     save_facts(team.facts(), store, AGENTS)

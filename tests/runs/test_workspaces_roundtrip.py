@@ -108,13 +108,13 @@ def round_trip(workspaces: WorkspacePool, folder: Path, before: Tree, now: Tree)
             str(folder / "repo"), commit_of(folder / "repo", before)
         )
         async with workspaces.open(base, Limits()) as workspace:
-            root = Path(workspace.cage.place.folder, "root/workspace")
+            root = Path(workspace.sandbox.place.folder, "root/workspace")
             replace(root, now)
             patch = await workspace.read_diff()
         async with workspaces.open(base, Limits()) as workspace:
             await workspace.apply_patch(patch)
             assert await workspace.read_diff() == patch
-            return harvest(Path(workspace.cage.place.folder, "root/workspace"))
+            return harvest(Path(workspace.sandbox.place.folder, "root/workspace"))
 
     return anyio.run(main)
 

@@ -789,7 +789,7 @@ def test_what_a_gate_saw_is_kept_and_shown() -> None:
             coverage=1.0,
             passes={"confirmed": 5, "weak": 1},
         )
-        store.course.save_gate_report(report, START)
+        store.experiments.save_gate_report(report, START)
         (kept,) = served(store).get("/api/gates").json()["gates"]
         assert kept["run"]["report"]["experiment"] == EXPERIMENT
         page = served(store).get("/gates").text

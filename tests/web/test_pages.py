@@ -430,7 +430,7 @@ def test_the_settings_page_says_what_the_sandbox_enforces_here(client: TestClien
     try:
         with TemporaryDirectory() as folder:
             described = describe_sandbox_limits(
-                find_sandbox(SandboxSettings(), Path(folder)).guards
+                find_sandbox(SandboxSettings(), Path(folder)).sandbox_limits
             )
     except MachineFailed as failed:
         described = str(failed)

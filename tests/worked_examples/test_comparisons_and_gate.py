@@ -390,7 +390,7 @@ def test_memory_is_held_against_the_work_that_was_told_nothing_task_by_task(stor
         for number, passed in enumerate(passes, 1):
             made = add_attempt(store, add_task(store, task), None, passed,
                                number=number, started=START + timedelta(hours=1))  # fmt: skip
-            store.memory.save_offer(
+            store.memory.save_context_record(
                 ContextRecord(key=made.id, repo="ann/tally", arm=arm, at=START)  # type: ignore[arg-type]
             )
     trial = memory_trial(store, MemorySettings(control=0.5), "pass rate")
@@ -411,6 +411,6 @@ def test_by_arm_shows_trials_beside_memory(store: Store) -> None:
     made = add_attempt(store, add_task(store, "t"), None, True, started=START + timedelta(hours=1))
     store.trials.start_trial(TRIAL)
     store.trials.save_assignment(TrialAssignment(trial="x", key="t", variant="b", at=START))
-    store.memory.save_offer(ContextRecord(key=made.id, repo="r", arm="control", at=START))
+    store.memory.save_context_record(ContextRecord(key=made.id, repo="r", arm="control", at=START))
     figures = compute_metrics(load_attempt_table(store, BOOK), ("arm",), ("pass rate",)).figures
     assert {one.group["arm"] for one in figures} == {"control", "x: b"}

@@ -120,8 +120,8 @@ def set_experiment_paused(name: str, *, paused: bool, json: bool) -> None:
     project = load_project(Path.cwd())
     with open_existing_store(project.settings, project.root) as store:
         experiment = find_experiment(store, name)
-        store.course.set_paused(experiment.id, paused=paused)
-        status = read_experiment_status(store, experiment, store.course.list_claimed_jobs())
+        store.experiments.set_paused(experiment.id, paused=paused)
+        status = read_experiment_status(store, experiment, store.experiments.list_claimed_jobs())
     print_experiments([status], json=json)
 
 

@@ -96,7 +96,9 @@ def check(  # noqa: PLR0913 - one parameter for each flag
             if order.wanted.left_out:
                 print_warning(describe_left_out(order.wanted.left_out))
             order = apply_check_subject(order, subject, configuration)
-            order = replace(order, request=pull.request if pull else None, tell=report_stage)
+            order = replace(
+                order, request=pull.request if pull else None, report_progress=report_stage
+            )
             report = run_event_loop(run_check, order, configuration, fix)
             save_check_report(report, configuration, subject.attempt)
     except NoChange as none:
@@ -426,7 +428,7 @@ async def open_fixer(exit_stack: AsyncExitStack, project: ProjectConfiguration, 
         model_proxy = await exit_stack.enter_async_context(opening_proxy)
     return AgentFixer(
         agent=resolved_variant.agent,
-        door=model_proxy,
+        model_proxy=model_proxy,
         variant=resolved_variant.variant,
         system=resolved_variant.system,
     )

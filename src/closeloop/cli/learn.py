@@ -540,9 +540,12 @@ def run_learning(
 
     memory_settings = review_context.settings.memory
     activates_always = memory_settings.activate == "always"
-    shelf = RuleIndex(review_context.store, review_context.encoder)
+    rule_index = RuleIndex(review_context.store, review_context.encoder)
     learning_context = LearningContext(
-        shelf=shelf, agents=review_context.agents, always=activates_always, stopped=stopped
+        rule_index=rule_index,
+        agents=review_context.agents,
+        always=activates_always,
+        stopped=stopped,
     )
 
     async def learn_with_model() -> LearningSummary:

@@ -265,14 +265,14 @@ async def gather_mining_work(
     entries = read_ledger(mining_ledger_file("git", project.root))
     proved_names = {name for name, entry in entries.items() if entry.state == "proved"}
     new_work = tuple(
-        given_work for given_work in gathered.given if given_work.work.commit not in proved_names
+        given_work for given_work in gathered.works if given_work.work.commit not in proved_names
     )
     already_tasks = {
         given_work.work.commit: "it is a task already"
-        for given_work in gathered.given
+        for given_work in gathered.works
         if given_work not in new_work
     }
-    return replace(gathered, given=new_work, passed_over=gathered.passed_over | already_tasks)
+    return replace(gathered, works=new_work, passed_over=gathered.passed_over | already_tasks)
 
 
 def require_pull_export(source: str) -> Path:

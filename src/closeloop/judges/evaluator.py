@@ -334,7 +334,7 @@ async def ask_judge(
 ) -> ModelAnswer[JudgeAnswers]:
     """Ask the model, or the agent that reads the files."""
     if judge.look is None:
-        async with judge.door(prior_usage) as model:
+        async with judge.open_model(prior_usage) as model:
             return await ask_with_repair(
                 model,
                 question.request,

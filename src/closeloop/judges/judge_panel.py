@@ -81,7 +81,7 @@ class OpenJudge(Record):
     model: str
     """Name of the model."""
     model_digest: str | None = None
-    door: ModelOpener
+    open_model: ModelOpener
     rubric: Rubric
     """For tasks that name none."""
     agent: str | None = None
@@ -143,7 +143,9 @@ def open_judge_panel(
                 judge=plugins.load_plugin("judges", judge_name),
                 model=name,
                 model_digest=digest_model(find_model_settings(name, settings.models), root),
-                door=make_model_opener(name, settings, gateway) if gateway else refuse_to_open,
+                open_model=make_model_opener(name, settings, gateway)
+                if gateway
+                else refuse_to_open,
                 agent=f"{resolved_variant.agent.name} {resolved_variant.variant.digest[:12]}"
                 if resolved_variant
                 else None,
@@ -496,7 +498,7 @@ async def ask_both_orders(
         question = replace(
             question, unmasked=dict(zip(("work A", "work B"), unmasked[::step], strict=True))
         )
-        async with judge.door(sum_usage((prior_usage, *usages))) as model:
+        async with judge.open_model(sum_usage((prior_usage, *usages))) as model:
             reply = await ask_with_repair(
                 model, question.request, partial(read_pair_answer, question=question)
             )

@@ -111,11 +111,11 @@ def clear_outside_range(columns: AttemptColumns, low: float | None, high: float 
     """
     import numpy as np
 
-    values = columns.held["value"]
+    values = columns.columns["value"]
     outside = (values < (-np.inf if low is None else low)) | (
         values > (np.inf if high is None else high)
     )
-    columns.held["value"] = np.where(outside, np.nan, values)
+    columns.columns["value"] = np.where(outside, np.nan, values)
     return int(outside.sum())
 
 
@@ -428,7 +428,7 @@ def load_story(store: Store, name: str, rulebook: Rulebook) -> AttemptDetails:
         handoffs=handoffs,
         replay_of=variant.replay_of if variant else None,
         is_control=variant is not None and variant.is_control,
-        insights=tuple(store.course.list_insights(attempt=attempt.id)),
+        insights=tuple(store.experiments.list_insights(attempt=attempt.id)),
         scores=tuple(store.scores.list_scores(attempt.id)),
     )
 

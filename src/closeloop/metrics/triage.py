@@ -593,7 +593,7 @@ def load_successes(store: Store, rows: Sequence[AttemptRow]) -> Array:
     delivered = store.numbers.load_delivery_columns(AttemptSpan())
     row_by_attempt = {attempt: number for number, attempt in enumerate(delivered.attempts)}
     merged, corrected, regressed, passed = (
-        delivered.held[name] for name in ("merged", "corrected", "regressed", "passed")
+        delivered.columns[name] for name in ("merged", "corrected", "regressed", "passed")
     )
     successes = np.full(len(rows), np.nan)
     for number, row in enumerate(rows):

@@ -705,7 +705,7 @@ def _returns(failures: CheckFailures, later_failures: CheckFailures) -> bool:
 
 def hides_output(step: TraceStep) -> bool:
     """Whether its output was truncated or filtered, so that other failures may be hidden."""
-    effect = step.doing
+    effect = step.effect
     return effect is not None and effect.masked and not _OUTPUT_FILTERS.isdisjoint(effect.programs)
 
 

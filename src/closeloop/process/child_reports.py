@@ -287,7 +287,7 @@ def parent_uses_fact(fact: ReportFact, handoff: HandoffContext) -> bool:
     fails = _FAILING_STATUS.search(fold_case(fact.text)) is not None
     reported_failing = [
         _FAILING_STATUS.search(status[0]) is not None
-        for message in handoff.said
+        for message in handoff.messages
         for status in _CHECK_STATUS.finditer(fold_case(message.text))
     ]
     return fails in reported_failing or (not fails and _builds_on(handoff))
@@ -295,7 +295,7 @@ def parent_uses_fact(fact: ReportFact, handoff: HandoffContext) -> bool:
 
 def _builds_on(handoff: HandoffContext) -> bool:
     """Whether the parent ends or keeps the work because of the report."""
-    return any(parse_claim(message) for message in handoff.said) or any(
+    return any(parse_claim(message) for message in handoff.messages) or any(
         list_git_verbs(step) & {"commit", "push"} for step in handoff.after
     )
 
@@ -319,7 +319,7 @@ def _takes_up_gap(gap: str, handoff: HandoffContext, *, checked: bool) -> bool:
             return True
     return any(
         mentions_any(sentence, targets) or _passes_on(sentence, stems)
-        for message in handoff.said
+        for message in handoff.messages
         for sentence in split_sentences(message.text)
     )
 
@@ -411,7 +411,7 @@ def _list_reported_files(handoff: HandoffContext, report: str) -> list[str]:
 
 
 def _later_texts(handoff: HandoffContext) -> Iterator[str]:
-    yield from (message.text for message in handoff.said)
+    yield from (message.text for message in handoff.messages)
     yield from (step_input(step) for step in handoff.after)
 
 
@@ -473,7 +473,7 @@ def _lookup_keys(step: TraceStep, changed: Set[str]) -> Iterator[str]:
     if isinstance(event, ToolUse):
         if event.ok is not False and re.search(r"(?i)grep|search|glob|find", event.name):
             yield f"{event.name} {event.arguments}"
-    elif step.doing and step.doing.searches:
+    elif step.effect and step.effect.searches:
         yield " ".join(step_input(step).split())
     else:
         for path in step.read:

@@ -235,13 +235,13 @@ _HEALTH_URL = compile_lazily(
 def show_effect(words: ShellWords, part: ShellCommand, effects: CommandEffects) -> None:
     if not part.out:
         effects.record_reads(list_operands(words))
-        effects.record_reads(part.given)
+        effects.record_reads(part.inputs)
 
 
 def show_part_effect(words: ShellWords, part: ShellCommand, effects: CommandEffects) -> None:
     if not part.out:
         effects.record_reads(list_operands(words, _SHOW_VALUES))
-        effects.record_reads(part.given)
+        effects.record_reads(part.inputs)
 
 
 def tail_effect(words: ShellWords, part: ShellCommand, effects: CommandEffects) -> None:

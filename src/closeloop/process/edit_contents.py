@@ -350,8 +350,8 @@ def _find_probes(lane: LaneReading, changes: Sequence[TraceStep]) -> frozenset[s
     scripts = {
         name.rpartition("/")[2]
         for step in lane.commands
-        if step.doing is not None
-        for name in step.doing.runs
+        if step.effect is not None
+        for name in step.effect.runs
     }
     if not scripts:
         return frozenset()
@@ -412,11 +412,11 @@ def _find_missing_files(changes: Iterable[TraceStep]) -> frozenset[str]:
 
 def _writes_lasting_source(step: TraceStep) -> bool:
     paths: Iterable[str] = step.written
-    if step.doing is not None and step.doing.restored:
+    if step.effect is not None and step.effect.restored:
         paths = (
             path
-            for path, raw_path in zip(step.written, step.doing.written, strict=True)
-            if raw_path not in step.doing.restored
+            for path, raw_path in zip(step.written, step.effect.written, strict=True)
+            if raw_path not in step.effect.restored
         )
     return any(map(_is_lasting_source, paths)) and not _only_formats(step)
 
@@ -427,7 +427,7 @@ def _is_lasting_source(path: str) -> bool:
 
 
 def _only_formats(step: TraceStep) -> bool:
-    return step.doing is not None and not FORMATTERS.isdisjoint(step.doing.programs)
+    return step.effect is not None and not FORMATTERS.isdisjoint(step.effect.programs)
 
 
 # The change that a session delivers: the final state, whatever the earlier steps did.
@@ -547,12 +547,12 @@ def _is_submission(event: AnyEvent) -> bool:
 
 
 def _apply_step(files: dict[str, _NetFileEdit], step: TraceStep) -> None:
-    for path in step.doing.restored if step.doing else ():
+    for path in step.effect.restored if step.effect else ():
         files.pop(path, None)
     paths = step.written if isinstance(step.event, Edit) else ()
     _apply_edits(files, ((paths[0] if paths else edit.path, edit) for edit in step.edits))
     edited = {paths[0] if paths else edit.path for edit in step.edits}
-    restored = set(step.doing.restored) if step.doing else set()
+    restored = set(step.effect.restored) if step.effect else set()
     for path in step.written:
         if path not in edited and path not in restored:
             files.setdefault(path, _NetFileEdit()).is_complete = False

@@ -496,7 +496,7 @@ SCRIPT_RUNNERS = word_set("python bash sh zsh patch git")
 
 def list_run_scripts(part: ShellCommand, program: str) -> Sequence[str]:
     """Return the script that a command runs, or the patch that it applies."""
-    words = [*part.words, *part.given]
+    words = [*part.words, *part.inputs]
     if program == "git":
         words = words[words.index("apply") :] if "apply" in words[:6] else []
     elif program not in SCRIPT_RUNNERS:

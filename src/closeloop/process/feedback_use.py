@@ -286,7 +286,7 @@ def _goal_terms(lane: LaneReading) -> list[str]:
 
 def _bears_on_goal(step: TraceStep, goal: AhoCorasick, goal_paths: set[str]) -> bool | None:
     """Whether an action is about the goal; None for checks and waiting."""
-    if step.check is not None or (step.doing is not None and step.doing.waits):
+    if step.check is not None or (step.effect is not None and step.effect.waits):
         return None
     paths = (*step.read, *step.written)
     if not goal_paths.isdisjoint(paths):
@@ -546,7 +546,7 @@ def _is_same_command(step: TraceStep, following: TraceStep) -> bool:
 
 def _only_looks(step: TraceStep) -> bool:
     """Whether it only reads: other commands may change things outside the workspace."""
-    return step.doing is None or step.doing.searches or bool(step.doing.read)
+    return step.effect is None or step.effect.searches or bool(step.effect.read)
 
 
 def collect_evidence(failures: CheckFailures) -> tuple[str, ...]:
@@ -881,13 +881,13 @@ def _met_missing(lane: LaneReading, missing: MissingFile) -> bool | None:
             if event.path == missing.path and event.action == "change":
                 return False
             break
-        elif isinstance(event, ToolUse) or (later.doing is not None and _looks_around(later)):
+        elif isinstance(event, ToolUse) or (later.effect is not None and _looks_around(later)):
             return True
     return True if missing.admitted else None
 
 
 def _looks_around(step: TraceStep) -> bool:
-    effect = step.doing
+    effect = step.effect
     return effect is not None and (
         effect.searches or bool(step.read) or not _LOOKUP_PROGRAMS.isdisjoint(effect.programs)
     )

@@ -113,7 +113,7 @@ _GIT_VERB = re.compile(
 def list_git_verbs(step: TraceStep) -> frozenset[str]:
     """Return the git commands of a step, such as `commit`; empty if it does not run git."""
     event = step.event
-    if not isinstance(event, Command) or step.doing is None or "git" not in step.doing.programs:
+    if not isinstance(event, Command) or step.effect is None or "git" not in step.effect.programs:
         return frozenset()
     return _parse_git_verbs(event.command[:4000])
 

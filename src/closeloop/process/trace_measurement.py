@@ -128,7 +128,7 @@ def _count_used_facts(handoff: HandoffContext) -> HitCount:
 
     What the parent repeats or reverts counts as unused.
     """
-    if not handoff.event.report or not (handoff.after or handoff.said):
+    if not handoff.event.report or not (handoff.after or handoff.messages):
         return 0, 0
     facts = list_report_facts(handoff)
     redone_paths = {edit.path for edit in find_redone_edits(handoff)}
@@ -808,7 +808,7 @@ def _list_returned(handoff: HandoffContext) -> list[tuple[str, bool]]:
 
     What the parent repeats or reverts counts as unused.
     """
-    if not handoff.event.report or not (handoff.after or handoff.said):
+    if not handoff.event.report or not (handoff.after or handoff.messages):
         return []
     facts = list_report_facts(handoff)
     redone_paths = dict.fromkeys(edit.path for edit in find_redone_edits(handoff))

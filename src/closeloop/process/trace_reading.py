@@ -436,7 +436,7 @@ def _build_command_step(
         # What was written before a check failed stays written.
         changed=effect.writes and (check is not None or failed is not True),
         failed=failed,
-        doing=effect,
+        effect=effect,
         check=check,
         read=tuple(map(project_paths.normalise_path, effect.read))
         if effect.read and not failed

@@ -850,9 +850,9 @@ def globs_in_any_folder(globs: Sequence[str]) -> tuple[str, ...]:
 
 def _find_command_breach(constraint: UserConstraint, step: TraceStep) -> str | None:
     event, words = step.event, constraint.objects
-    if not isinstance(event, Command) or step.doing is None or words[0] not in event.command:
+    if not isinstance(event, Command) or step.effect is None or words[0] not in event.command:
         return None
-    if not any(program.split()[0] == words[0] for program in step.doing.programs if program):
+    if not any(program.split()[0] == words[0] for program in step.effect.programs if program):
         return None
     if event.stopped == "not executed" or "--dry-run" in event.command or "--help" in event.command:
         return None

@@ -141,7 +141,7 @@ def _is_cosmetic(step: TraceStep) -> bool:
         or (step.edits and all(map(changes_only_comments, step.edits)))
     ):
         return True
-    programs = frozenset(step.doing.programs) - {"cd"} if step.doing else frozenset()
+    programs = frozenset(step.effect.programs) - {"cd"} if step.effect else frozenset()
     if not programs or not isinstance(step.event, Command):
         return False
     return programs <= FORMATTERS or (
@@ -153,9 +153,9 @@ def _is_cosmetic(step: TraceStep) -> bool:
 def _deletes_debug_lines(step: TraceStep) -> bool:
     """Whether it only deletes debug output, as `sed -i '/DEBUG/d' cart.py` does."""
     if (
-        step.doing is None
+        step.effect is None
         or not isinstance(step.event, Command)
-        or "sed" not in step.doing.programs
+        or "sed" not in step.effect.programs
     ):
         return False
     return _DEBUG_DELETION.fullmatch(step.event.command.strip()[:1000]) is not None
@@ -163,7 +163,7 @@ def _deletes_debug_lines(step: TraceStep) -> bool:
 
 def _puts_copy_back(step: TraceStep) -> bool:
     """Whether it restores a copy that was tried before, as `mv cart.py.bak cart.py` does."""
-    if step.doing is None or not {"mv", "cp"}.issuperset({*step.doing.programs} - {"cd"}):
+    if step.effect is None or not {"mv", "cp"}.issuperset({*step.effect.programs} - {"cd"}):
         return False
     paths = set(step.written)
     return any(path.rpartition(".")[0] in paths for path in paths)
@@ -213,7 +213,7 @@ def _list_pure_trials(lane: LaneReading) -> Sequence[TraceStep]:
 
 def _tries_itself(step: TraceStep) -> bool:
     """Whether it changes files and then runs another program: `sed -i … && python example.py`."""
-    return step.doing is not None and len(step.doing.programs) > 1 and is_trial(step)
+    return step.effect is not None and len(step.effect.programs) > 1 and is_trial(step)
 
 
 def is_trial(step: TraceStep) -> bool:
@@ -225,9 +225,9 @@ def is_trial(step: TraceStep) -> bool:
         # `str_replace` is not a REPL.
         name = event.name.lower().replace("replac", "")
         return any(word in name for word in _RUNNING_TOOL_WORDS)
-    if not isinstance(event, Command) or step.doing is None:
+    if not isinstance(event, Command) or step.effect is None:
         return False
-    return runs_program(step.doing)
+    return runs_program(step.effect)
 
 
 def is_run(step: TraceStep) -> bool:
@@ -255,7 +255,7 @@ def is_unclaimed_style(step: TraceStep, claim: str) -> bool:
 
 
 def _uses_only(step: TraceStep, tools: frozenset[str]) -> bool:
-    names = (step.doing.checks if step.doing else ()) or (step.check.tool if step.check else "",)
+    names = (step.effect.checks if step.effect else ()) or (step.check.tool if step.check else "",)
     return all(name.partition(" ")[0] in tools for name in names)
 
 

@@ -112,12 +112,13 @@ def open_model(
     found_key = find_key(name, settings, provider_format.key_env, environ, folder)
     if found_key.key is None and not local:
         raise MissingKey(
-            f"No key for the model {name!r}: set {found_key.told}, or its key_env or key_file."
+            f"No key for the model {name!r}: set {found_key.source_name}, "
+            "or its key_env or key_file."
         )
     endpoint = ModelEndpoint(
         url=join_format_url(base, provider_format.path.replace("{model}", settings.model)),
         model=settings.model,
-        key_from=found_key.told,
+        key_from=found_key.source_name,
         local=local,
         timeout=settings.timeout,
         retries=settings.retries,
@@ -175,7 +176,7 @@ def check_base_url(name: str, url: str) -> bool:
 class FoundKey(Record):
     """The location of a model's key."""
 
-    told: str
+    source_name: str
     """How messages name it; never the key itself."""
     key: str | None
 
@@ -194,7 +195,7 @@ def find_key(
     # Checked here because the HTTP library would quote a bad key in its complaint.
     if not re.fullmatch(r"[\x21-\x7e]*", key):
         raise BadInput(f"The content of {source} is not a key: it must be one word.")
-    return FoundKey(told=source, key=key or None)
+    return FoundKey(source_name=source, key=key or None)
 
 
 def _read_key_file(name: str, folder: Path, file: str) -> str:
@@ -300,11 +301,11 @@ def open_provider_encoder(
     local = check_base_url(name, base)
     found_key = find_key(name, model_settings, openai.OPENAI_FORMAT.key_env, environ, folder)
     if found_key.key is None and not local:
-        raise BadInput(f"No key for the encoder {name!r}: set {found_key.told}.")
+        raise BadInput(f"No key for the encoder {name!r}: set {found_key.source_name}.")
     endpoint = ModelEndpoint(
         url=join_format_url(base, "/v1/embeddings"),
         model=model_settings.model,
-        key_from=found_key.told,
+        key_from=found_key.source_name,
         local=local,
         timeout=model_settings.timeout,
         retries=model_settings.retries,

@@ -126,9 +126,9 @@ class Assignment(Record):
     prompt: str
     system: str | None
     """The variant's system prompt; None is the agent's default."""
-    cage: Sandbox
+    sandbox: Sandbox
     model: Model | None
-    door: ModelProxy | None = None
+    model_proxy: ModelProxy | None = None
     """The same model as an HTTP address, for agents that are separate programs."""
     variant: Variant
     limits: Limits

@@ -99,7 +99,7 @@ class ScoreSection(StoreSection):
     def load_merging_shares(self, span: AttemptSpan) -> dict[str, float]:
         """Return, by attempt, the share of people who would merge it, by their last score."""
         columns = self.load_score_columns(span, "would-merge", "person")
-        people_and_values = (columns.held["who"].tolist(), columns.held["value"].tolist())
+        people_and_values = (columns.columns["who"].tolist(), columns.columns["value"].tolist())
         votes: dict[str, dict[str, float]] = {}
         for attempt, person, value in zip(columns.attempts, *people_and_values, strict=True):
             if 0 <= value <= 1:

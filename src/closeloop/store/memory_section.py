@@ -232,7 +232,7 @@ class MemorySection(StoreSection):
 
     # Context given to agents
 
-    def save_offer(self, offer: ContextRecord) -> ContextRecord:
+    def save_context_record(self, offer: ContextRecord) -> ContextRecord:
         """Save which rules some work was given; they are merged with those given before."""
         table = tables.offers
         query = fact_rows.select_newest(
@@ -262,7 +262,7 @@ class MemorySection(StoreSection):
 
         return self._write(work)
 
-    def list_offers(
+    def list_context_records(
         self, repo: str | None = None, keys: Sequence[str] | None = None
     ) -> list[ContextRecord]:
         """List the current agent context records, in order; `keys` selects some work."""

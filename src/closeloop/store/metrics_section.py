@@ -119,13 +119,13 @@ class MetricsSection(StoreSection):
                 loaded = leave_out_attempts(loaded, superseded)
             placer = RowPlacer(loaded.attempts)
             graded = _load_table(connection, schema.grades, span)
-            in_order = keep_newest_grades(placer.find_places(graded), graded.held["version"])
-            held = loaded.held.join(align_columns(graded, in_order, placer.size))
+            in_order = keep_newest_grades(placer.find_places(graded), graded.columns["version"])
+            held = loaded.columns.join(align_columns(graded, in_order, placer.size))
             recorded = _load_table(connection, schema.sessions, span)
             places = placer.find_places(recorded)
             return AttemptColumns(
                 attempts=loaded.attempts,
-                held=held.join(align_columns(recorded, places, placer.size)),
+                columns=held.join(align_columns(recorded, places, placer.size)),
             )
 
         return self._read(work)

@@ -89,7 +89,7 @@ class Store:
         """Access tokens and logins for HTTP."""
         self.counts = CountsSection(self._read, self._write)
         """Counts of attempts and findings."""
-        self.course = ExperimentSection(self._read, self._write)
+        self.experiments = ExperimentSection(self._read, self._write)
         """Progress of experiments."""
         self.events = EventSection(self._read, self._write)
         """The event log."""

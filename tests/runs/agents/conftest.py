@@ -25,7 +25,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
         portal.wrap_async_context_manager(workspaces) as opened,
         portal.wrap_async_context_manager(opened.open(None, Limits())) as workspace,
     ):
-        yield Desk(workspace.cage, portal)
+        yield Desk(workspace.sandbox, portal)
 
 
 @pytest.fixture(scope="module")

@@ -65,9 +65,9 @@ def test_a_frozen_workspace_can_be_read_only(tier: str, tmp_path: Path) -> None:
         portal.wrap_async_context_manager(workspaces) as opened,
         portal.wrap_async_context_manager(opened.open(None, Limits())) as workspace,
     ):
-        portal.call(workspace.cage.write, "kept.txt", b"one\n")
-        frozen = workspace.cage.as_read_only()
+        portal.call(workspace.sandbox.write, "kept.txt", b"one\n")
+        frozen = workspace.sandbox.as_read_only()
         tries = "cat kept.txt; echo 2 > kept.txt; rm kept.txt; echo x > new; : > ~/x && echo home"
         ran = portal.call(frozen.run, f"({tries}) 2>/dev/null")
         assert ran.output == "one\nhome\n"
-        assert portal.call(workspace.cage.run, "cat kept.txt; ls").output == "one\nkept.txt\n"
+        assert portal.call(workspace.sandbox.run, "cat kept.txt; ls").output == "one\nkept.txt\n"

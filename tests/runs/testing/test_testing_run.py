@@ -31,9 +31,9 @@ def run(tmp_path):
                 workspaces.open(None, Limits()) as workspace,
             ):
                 for name, text in files.items():
-                    await workspace.cage.write(name, text.encode())
+                    await workspace.sandbox.write(name, text.encode())
                 wanted = Acceptance(run=command, **{"timeout": 120.0, **acceptance})
-                return await run_tests(workspace.cage, wanted, when)
+                return await run_tests(workspace.sandbox, wanted, when)
 
         return anyio.run(go)
 

@@ -256,7 +256,7 @@ def _reads_release(step: TraceStep, name: str) -> bool:
         return False
     if any("site-packages/" in path for path in _raw_read_paths(step)):
         return True
-    programs = step.doing.programs if step.doing else ()
+    programs = step.effect.programs if step.effect else ()
     command = step.event.command if isinstance(step.event, Command) else ""
     is_reader = not _READERS.isdisjoint(programs)
     return is_reader and (f"{name}-" in command or f"/{name}/" in command or ".whl" in command)
@@ -266,7 +266,7 @@ def _raw_read_paths(step: TraceStep) -> tuple[str, ...]:
     """Return the paths as written, since a normalised one may hide an installed copy."""
     if isinstance(step.event, Read):
         return (step.event.path,)
-    return step.doing.read if step.doing else ()
+    return step.effect.read if step.effect else ()
 
 
 def _find_own_release(command: str, folders: Mapping[str, int], number: int) -> str | None:

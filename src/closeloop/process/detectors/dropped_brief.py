@@ -124,7 +124,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
             if missing
         ]
     handoffs = list_handoff_contexts(reading)
-    if all(handoff.asked is None for handoff in handoffs):
+    if all(handoff.request is None for handoff in handoffs):
         return Unmeasured(rule=rule.name, reason="the trace does not contain the request")
     handoff_needs = zip(handoffs, list_all_needs(reading), strict=True)
     return [

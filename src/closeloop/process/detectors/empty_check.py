@@ -239,7 +239,7 @@ def _hands_over_after(root: LaneReading, step: TraceStep) -> bool:
 
 def _is_script_changed(root: LaneReading, before: TraceStep, after: TraceStep) -> bool:
     """Whether the script under this name was changed in between."""
-    scripts = {name.rpartition("/")[2] for name in (after.doing.runs if after.doing else ())}
+    scripts = {name.rpartition("/")[2] for name in (after.effect.runs if after.effect else ())}
     begin = bisect_right(root.changes, before.number, key=EVENT_NUMBER)
     end = bisect_left(root.changes, after.number, key=EVENT_NUMBER)
     return any(
@@ -257,7 +257,7 @@ def _prints_test_results(step: TraceStep) -> bool:
 
 
 def _is_own_script(root: LaneReading, step: TraceStep) -> bool:
-    scripts = step.doing.runs if step.doing else ()
+    scripts = step.effect.runs if step.effect else ()
     created = {path.rpartition("/")[2] for path in find_created_files(root.changes)}
     if scripts:
         return created.issuperset(name.rpartition("/")[2] for name in scripts)
@@ -301,10 +301,10 @@ def _has_doubt(message: Message) -> bool:
 def _explain_emptiness(root: LaneReading, step: TraceStep) -> str | None:
     """Return why the run cannot fail; None if it may."""
     event = step.event
-    if not isinstance(event, Command) or step.doing is None or step.failed or event.stopped:
+    if not isinstance(event, Command) or step.effect is None or step.failed or event.stopped:
         return None
-    programs = {name for name in step.doing.programs if name not in LOOK_PROGRAMS}
-    if programs != {"python"} or {*step.doing.checks} > {"script"}:
+    programs = {name for name in step.effect.programs if name not in LOOK_PROGRAMS}
+    if programs != {"python"} or {*step.effect.checks} > {"script"}:
         return None
     reason = None
     for part in split_commands(event.command):

@@ -256,7 +256,7 @@ def _may_last(step: TraceStep) -> bool:
     """Whether it may have changed something to keep: only scratch files certainly do not last."""
     if step.written:
         return not all(map(is_scratch_path, step.written))
-    programs = step.doing.programs if step.doing else ()
+    programs = step.effect.programs if step.effect else ()
     return INSTALLERS.isdisjoint(name.partition(" ")[0] for name in programs)
 
 
@@ -270,8 +270,8 @@ def _only_tries(root: LaneReading, changes: Sequence[TraceStep]) -> bool:
     run_scripts = {
         name.rpartition("/")[2]
         for step in root.commands
-        if step.doing is not None
-        for name in step.doing.runs
+        if step.effect is not None
+        for name in step.effect.runs
     }
     only_trials = all(
         is_test_source(path) or path.rpartition("/")[2] in run_scripts for path in written_paths

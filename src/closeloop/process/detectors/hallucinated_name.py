@@ -268,7 +268,7 @@ def _find_uses(lane: LaneReading) -> Iterator[_MissingNameUse]:
 
 def _ends_in_traceback(step: TraceStep, output: str) -> bool:
     """Whether the program's output, and not a file that it shows, has a traceback."""
-    shows = step.doing is None or step.doing.searches or bool(step.read)
+    shows = step.effect is None or step.effect.searches or bool(step.read)
     return not shows and "Traceback (most recent call last)" in output
 
 

@@ -215,7 +215,7 @@ def _writes_file(step: TraceStep, path: str) -> bool:
 def _is_touched_since(root: LaneReading, run: TraceStep) -> bool:
     """Whether something was changed since; an edit without an answer is uncertain."""
     start = bisect_right(root.changes, run.number, key=EVENT_NUMBER)
-    return any(step.failed is False or step.doing is not None for step in root.changes[start:])
+    return any(step.failed is False or step.effect is not None for step in root.changes[start:])
 
 
 def _last_closing(root: LaneReading) -> ClosingMessage | None:

@@ -258,7 +258,7 @@ def _could_run_commands(reading: TraceReading) -> bool:
     """Whether it ran a command, is a built-in agent, or was asked to run something."""
     if reading.attempt is not None and reading.attempt.origin == "experiment":
         return True
-    if any(step.doing for lane in reading.lanes.values() for step in lane.steps):
+    if any(step.effect for lane in reading.lanes.values() for step in lane.steps):
         return True
     return _RUN_WISH.search(collect_user_requests(reading)) is not None
 

@@ -139,7 +139,7 @@ def _needless_read_rows(
     attempts: set[tuple[str, str | None, str | None]] = set()
     for step in lane.steps:
         if not step.read:
-            clock.runs += step.doing is not None and not step.doing.searches
+            clock.runs += step.effect is not None and not step.effect.searches
             if step.failed and step.written and _is_new_attempt(step, attempts):
                 # Reading again after a failed edit is reasonable.
                 clock.touch_paths(step.written)
@@ -223,5 +223,5 @@ def _shown_text(step: TraceStep) -> str | None:
         return None
     if isinstance(event, Read):
         return event.text
-    waits = step.doing is not None and step.doing.waits
+    waits = step.effect is not None and step.effect.waits
     return event.output if isinstance(event, Command) and not waits else None

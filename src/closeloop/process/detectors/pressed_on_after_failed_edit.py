@@ -178,7 +178,7 @@ def _acts_on_it(events: Sequence[AnyEvent], lane: LaneReading, step: TraceStep) 
         return bool(messages)
     if isinstance(later.event, Edit):
         return later.changed and not _moves_on(lane, step, later.event)
-    return later.doing is not None and not (later.read or later.doing.searches or later.changed)
+    return later.effect is not None and not (later.read or later.effect.searches or later.changed)
 
 
 def _list_words(events: Sequence[AnyEvent], step: TraceStep, before: int) -> list[str]:

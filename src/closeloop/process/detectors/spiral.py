@@ -192,7 +192,7 @@ def _only_reproduces(iteration: Iteration) -> bool:
 
 
 def _only_installs(step: TraceStep) -> bool:
-    effect = step.doing
+    effect = step.effect
     return effect is not None and not effect.written and _INSTALLERS.issuperset(effect.programs)
 
 
@@ -351,7 +351,7 @@ def _starts_as_little(first: TraceStep, second: TraceStep) -> bool:
 
 def _may_be_silent(step: TraceStep) -> bool:
     """Whether it runs the code without a passing or failing check."""
-    check, effect = step.check, step.doing
+    check, effect = step.check, step.effect
     if effect is None or effect.waits or effect.searches or not runs_program(effect):
         return False
     if getattr(step.event, "stopped", None) == "not executed":

@@ -175,7 +175,7 @@ def _longest_row_of_looks(root: LaneReading) -> Sequence[int]:
     for step in root.steps:
         if step.changed or step.written or is_run(step):
             row = []
-        elif isinstance(step.event, Read) or step.read or (step.doing and step.doing.searches):
+        elif isinstance(step.event, Read) or step.read or (step.effect and step.effect.searches):
             row.append(step.number)
             longest = row if len(row) > len(longest) else longest
     return longest
@@ -255,7 +255,7 @@ def _is_again(before: TraceStep, step: TraceStep) -> bool:
 
 def _is_idle(step: TraceStep) -> bool:
     """Whether it succeeded, and is neither a wait nor a test, which may be repeated on purpose."""
-    event, effect = step.event, step.doing
+    event, effect = step.event, step.effect
     return (
         isinstance(event, Command)
         and effect is not None
@@ -272,7 +272,7 @@ def _output_of(step: TraceStep) -> str | None:
 def _is_repeatable(step: TraceStep) -> bool:
     """Whether it is a read or a script run that did not fail, so that repeating it shows the
     same."""
-    effect, event = step.doing, step.event
+    effect, event = step.effect, step.event
     if effect is None or effect.waits or step.changed or step.failed:
         return False
     if not isinstance(event, Command) or event.output is None or event.stopped:
@@ -404,7 +404,7 @@ def _count_returns(turns: Sequence[TraceStep]) -> int:
 
 def _own_script(step: TraceStep, created: set[str]) -> str | None:
     """Return the last script that a command runs, if the agent wrote it."""
-    names = list(map(_base_name, step.doing.runs if step.doing else ()))
+    names = list(map(_base_name, step.effect.runs if step.effect else ()))
     return names[-1] if names and names[-1] in created else None
 
 
@@ -447,7 +447,7 @@ def _rows_of_pages(
 
 
 def _is_page(step: TraceStep) -> bool:
-    is_search = step.doing is not None and step.doing.searches
+    is_search = step.effect is not None and step.effect.searches
     return not (step.failed or step.changed or step.check or is_search)
 
 

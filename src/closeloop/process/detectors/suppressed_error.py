@@ -289,7 +289,7 @@ def _hook_bypass_findings(steps: Sequence[TraceStep]) -> Iterator[Finding]:
     """Yield commits that bypass a hook that stopped the one before."""
     stopped: TraceStep | None = None
     for step in steps:
-        if step.doing is None or "git" not in step.doing.programs:
+        if step.effect is None or "git" not in step.effect.programs:
             continue
         command = step.event.command if isinstance(step.event, Command) else ""
         if "commit" not in command and "push" not in command:

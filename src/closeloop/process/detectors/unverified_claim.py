@@ -270,7 +270,7 @@ def _claims_of_nothing(
 def _may_have_checked(step: TraceStep) -> bool:
     """Whether it may have run or requested a check, or done the work without a record."""
     if isinstance(step.event, Command):
-        programs = step.doing.programs if step.doing else ("",)
+        programs = step.effect.programs if step.effect else ("",)
         return is_trial(step) or any(
             name.partition(" ")[0] in _TELLING_PROGRAMS for name in programs
         )
@@ -283,7 +283,7 @@ def _finishes_untried(reading: TraceReading, claim: SuccessClaim) -> bool:
     If one is, missing-verification applies.
     """
     return _WORK_CLAIM.search(claim.quote.lower()) is not None and not any(
-        step.doing for lane in reading.lanes.values() for step in lane.steps
+        step.effect for lane in reading.lanes.values() for step in lane.steps
     )
 
 
@@ -307,8 +307,8 @@ def _is_test_run(trial: TraceStep) -> bool:
     """Whether it is a test runner of the project, or a script that tries the code."""
     if not isinstance(trial.event, Command) or "test" in trial.event.command:
         return True
-    return trial.doing is not None and any(
-        name.rstrip(".0123456789") in _INTERPRETERS for name in trial.doing.programs
+    return trial.effect is not None and any(
+        name.rstrip(".0123456789") in _INTERPRETERS for name in trial.effect.programs
     )
 
 

@@ -256,8 +256,8 @@ def _note_changes(
 
 def _name_scripts(step: TraceStep) -> frozenset[str]:
     return (
-        frozenset(name.rpartition("/")[2] for name in step.doing.runs)
-        if step.doing
+        frozenset(name.rpartition("/")[2] for name in step.effect.runs)
+        if step.effect
         else frozenset()
     )
 
@@ -267,8 +267,8 @@ def _locate_scripts(step: TraceStep) -> frozenset[str]:
 
     If folders are unknown, return the names of the scripts.
     """
-    if step.doing and all(name.startswith("/") for name in step.doing.runs):
-        return frozenset(f"{name.rpartition('/')[0]}/" for name in step.doing.runs)
+    if step.effect and all(name.startswith("/") for name in step.effect.runs):
+        return frozenset(f"{name.rpartition('/')[0]}/" for name in step.effect.runs)
     return _name_scripts(step)
 
 
@@ -325,7 +325,7 @@ def _full_paths(step: TraceStep) -> Iterator[str]:
     if isinstance(step.event, Edit):
         paths: Sequence[str] = (step.event.path,)
     else:
-        paths = step.doing.written if step.doing else ()
+        paths = step.effect.written if step.effect else ()
     return (path for path in paths if path.startswith("/") and path.endswith(".py"))
 
 
@@ -334,7 +334,7 @@ def _named_paths(step: TraceStep) -> Iterator[str]:
     if isinstance(step.event, Edit):
         paths: Sequence[str] = (step.event.path,)
     else:
-        paths = step.doing.written if step.doing else ()
+        paths = step.effect.written if step.effect else ()
     for path in paths:
         if path.endswith(".py") and "/" in path and not path.startswith(("..", "~", "$")):
             yield path if path.startswith("/") else f"{_UNKNOWN_ROOT}/{path.removeprefix('./')}"
@@ -534,7 +534,7 @@ def _may_run(step: TraceStep, wrong: TraceStep, changed_root: str) -> bool:
         return False
     if f'File "{changed_root}/' in (event.output or "")[:MAX_OUTPUT_CHARS]:
         return True
-    scripts = {*step.doing.runs} if step.doing else set()
-    if scripts and wrong.doing and scripts <= {*wrong.doing.runs}:
+    scripts = {*step.effect.runs} if step.effect else set()
+    if scripts and wrong.effect and scripts <= {*wrong.effect.runs}:
         return False
     return step.failed is not True

@@ -203,9 +203,9 @@ class BaseOrder(Record):
     repo: str
     commit: str
     setup: tuple[str, ...] = ()
-    lends: bool = True
+    is_shareable: bool = True
     """Whether the results of setup may serve other commits too."""
-    tell: Callable[[str], None] = lambda text: None
+    report_progress: Callable[[str], None] = lambda text: None
 
 
 class SetupResult(Record):
@@ -273,7 +273,7 @@ async def _make_base_in(
 ) -> WorkspaceBase:
     root = sandbox_root(sandbox)
     repo, commit, setup = order.repo, order.commit, order.setup
-    order.tell(f"copying commit {commit[:12]}")
+    order.report_progress(f"copying commit {commit[:12]}")
     tree = await start_repository(repo, commit, _make_base_folders(folder))
     sharing_key = (
         digest_environment(repo, commit, setup, root) if setup and sandbox.isolated else None
@@ -287,7 +287,7 @@ async def _make_base_in(
         )
         name = build_base_key(repo, commit, setup, root)
         base = _publish_base(base, folders.cache / "bases" / name)
-        if sharing_key and order.lends and lender is None and setup_result.beside:
+        if sharing_key and order.is_shareable and lender is None and setup_result.beside:
             _sharing_file(folders.cache, sharing_key).write_text(name)
     return base
 
@@ -318,7 +318,7 @@ async def _set_up_base(
         workspace_sandbox = make_sandbox(
             sandbox, WorkspaceLayout(folder=folder, network=True), SETUP_LIMITS
         )
-        await run_setup(workspace_sandbox, order.setup, order.repo, order.tell)
+        await run_setup(workspace_sandbox, order.setup, order.repo, order.report_progress)
     else:
         untracked = await _list_untracked_names(
             make_sandbox(
@@ -406,7 +406,7 @@ def make_sandbox(
 
 
 def sandbox_root(sandbox: SandboxBackend) -> str:
-    return "/workspace" if sandbox.isolated else sandbox.guards.kind
+    return "/workspace" if sandbox.isolated else sandbox.sandbox_limits.kind
 
 
 def _exclude_pattern(name: str) -> str:
@@ -452,7 +452,7 @@ class Workspace:
     """The files of one attempt."""
 
     def __init__(self, sandbox: WorkspaceSandbox, base: WorkspaceBase | None, method: str) -> None:
-        self.cage = sandbox
+        self.sandbox = sandbox
         self.method = method
         """`overlay`, `copy`, or `new` for an empty one."""
         self._base = base
@@ -460,7 +460,7 @@ class Workspace:
 
     async def set_up(self, commands: Sequence[str]) -> None:
         """Run setup commands again with network access; BadInput if one fails."""
-        await run_setup(self.cage.with_network(SETUP_LIMITS), commands, "the changed project")
+        await run_setup(self.sandbox.with_network(SETUP_LIMITS), commands, "the changed project")
 
     async def settle_changes(self) -> None:
         """Compare later changes with the current state."""
@@ -470,7 +470,7 @@ class Workspace:
     async def read_diff(self) -> str:
         """Return all changes from the base as a patch; UnreadableChange if that is impossible."""
         if self._base is None and self._ours is None:
-            root = real_paths(self.cage.place)[0]
+            root = real_paths(self.sandbox.place)[0]
             if not _has_files(root):
                 return ""
             plain_patch = await to_thread.run_sync(workspace_patches.diff_plain_files, root)
@@ -488,9 +488,9 @@ class Workspace:
         if self._ours is None:
             base = self._base
             self._ours = (
-                workspace_patches.open_private_git(self.cage, base.folder, base.tree)
+                workspace_patches.open_private_git(self.sandbox, base.folder, base.tree)
                 if base
-                else workspace_patches.open_private_git(self.cage)
+                else workspace_patches.open_private_git(self.sandbox)
             )
         return self._ours
 
@@ -507,9 +507,9 @@ class WorkspacePool:
             raise MachineFailed(f"The cache folder {cache} cannot be used: {error}.") from error
 
     @property
-    def guards(self) -> SandboxLimits:
+    def sandbox_limits(self) -> SandboxLimits:
         """What is enforced here."""
-        return self.sandbox.guards
+        return self.sandbox.sandbox_limits
 
     def name_new_folder(self) -> Path:
         """Return a folder that is not created yet and is removed with this process."""
@@ -521,7 +521,7 @@ class WorkspacePool:
         commit: str,
         setup: Sequence[str] = (),
         *,
-        lends: bool = True,
+        is_shareable: bool = True,
         report: Callable[[str], None] = lambda text: None,
     ) -> WorkspaceBase:
         """Return the tree at a commit after setup; the first caller makes it, others reuse it.
@@ -531,7 +531,13 @@ class WorkspacePool:
         """
         cache = self._folders.cache
         name = build_base_key(repo, commit, setup, sandbox_root(self.sandbox))
-        order = BaseOrder(repo=repo, commit=commit, setup=tuple(setup), lends=lends, tell=report)
+        order = BaseOrder(
+            repo=repo,
+            commit=commit,
+            setup=tuple(setup),
+            is_shareable=is_shareable,
+            report_progress=report,
+        )
         prepared = load_base(cache / "bases" / name)
         if prepared is None:
             async with lock_path(cache / "locks" / name):

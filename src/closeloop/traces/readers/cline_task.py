@@ -435,7 +435,7 @@ class ClineTaskLane:
         self.builder = builder
         self.lane = lane
         self.tasks = tasks
-        self.told: set[str] = set()
+        self.read_ids: set[str] = set()
         self.depth = 0
         self.pending: list[_PendingCall] = []
         self.current: _PendingCall | None = None
@@ -455,7 +455,7 @@ class ClineTaskLane:
         self.builder.add_note(text, about, lane=self.lane, at=at)
 
     def add_task(self, task: ClineTask) -> None:
-        self.told.add(task.id)
+        self.read_ids.add(task.id)
         self.children = list(task.children)
         rows = ClineViewRows(task.rows, self)
         rows.match_requests(task.messages)
@@ -629,11 +629,11 @@ class ClineTaskLane:
             return
         self.children.remove(child)
         task = self.tasks.get(child[1])
-        if task is None or task.id in self.told or self.depth >= MAX_TASK_DEPTH:
+        if task is None or task.id in self.read_ids or self.depth >= MAX_TASK_DEPTH:
             return
         lane = self.builder.open_lane(self.builder.truncate_text(task.id), self.lane)
         inner = ClineTaskLane(self.builder, lane, self.tasks)
-        inner.told, inner.depth = self.told, self.depth + 1
+        inner.read_ids, inner.depth = self.read_ids, self.depth + 1
         self.builder.finish(event, child=lane)
         inner.add_task(task)
         if inner.mode:
