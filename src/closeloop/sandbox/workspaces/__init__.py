@@ -526,7 +526,7 @@ class WorkspacePool:
     ) -> WorkspaceBase:
         """Return the tree at a commit after setup; the first caller makes it, others reuse it.
 
-        With `lends`, the results of setup may serve other commits too; without, they may not, as
+        With `is_shareable`, the results of setup may serve other commits too; without, they may not, as
         when the commit's code is not trusted.
         """
         cache = self._folders.cache
