@@ -31,8 +31,7 @@ from closeloop.records.task import Limits, Task
 from closeloop.store import open_store
 
 SCRIPT = judge_script(
-    ("return a [+] b", "yes", "return a + b"),
-    ("BEGIN task", "no", "the sum of two"),
+    ("return a [+] b", "yes", "return a + b"), ("BEGIN task", "no", "the sum of two")
 )
 REQUEST = "Write add, the sum of two numbers."
 GOOD = "--- /dev/null\n+++ b/add.py\n@@ -0,0 +1,2 @@\n+def add(a, b):\n+    return a + b\n"

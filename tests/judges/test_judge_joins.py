@@ -302,9 +302,7 @@ class Away:
         self._store.judged.save_evaluations(made)
 
 
-def test_evaluations_are_kept_as_they_come_and_again_when_the_store_is_back(
-    tmp_path: Path,
-) -> None:
+def test_evaluations_are_kept_as_they_come_and_again_when_the_store_is_back(tmp_path: Path) -> None:
     plan = [Subtask(id=f"t{number}", prompt="Add.") for number in range(3)]
     outputs = {one.id: TaskOutput(task=one.id, text="return a + b") for one in plan}
     cases = cases_from_plan("Sums.", plan, outputs, {})

@@ -33,13 +33,7 @@ def says(request: ModelRequest, better: str, **quotes: list[str]) -> dict[str, A
     there = {"evidence_a": ["return a + b"], "evidence_b": ["raise SystemExit"]}
     if not first:
         there = {"evidence_a": ["raise SystemExit"], "evidence_b": ["return a + b"]}
-    return {
-        "seal": seal_in(request),
-        **there,
-        **quotes,
-        "reasoning": "It adds.",
-        "better": better,
-    }
+    return {"seal": seal_in(request), **there, **quotes, "reasoning": "It adds.", "better": better}
 
 
 def fair(request: ModelRequest) -> Any:

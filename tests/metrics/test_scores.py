@@ -80,10 +80,7 @@ def attached(store: Store, *names: str, catalogue: ScoreCatalogue = CATALOGUE) -
 def scored_task(store: Store, variant: str, task: str, **values: float | str) -> str:
     """One attempt at a task without a check, and what was said of it."""
     made = add_attempt(
-        store,
-        add_task(store, task, acceptance=Acceptance()),
-        add_variant(store, variant),
-        None,
+        store, add_task(store, task, acceptance=Acceptance()), add_variant(store, variant), None
     )
     give(store, made.id, **values)
     return made.id

@@ -481,10 +481,7 @@ def test_the_words_of_a_rule_that_was_accepted_outweigh_an_earlier_denial_by_a_m
     assert (repeat.state, repeat.by) == ("confirmed", "words")
 
 
-@pytest.mark.parametrize(
-    "fault",
-    ["seal", "letter twice", "letter not given", "no list"],
-)
+@pytest.mark.parametrize("fault", ["seal", "letter twice", "letter not given", "no list"])
 def test_an_answer_that_does_not_fit_the_question_is_no_answer(fault):
     at = day(0)
     rule = TeamRule(id="r", text=SAID, since=at)

@@ -58,12 +58,7 @@ def recorded(team: Team, number: int, store: Store, minutes: int) -> None:
         branch=branch,
     )
     attempt = Attempt(
-        id=name,
-        origin="production",
-        exit="finished",
-        started=started,
-        repo=address,
-        branch=branch,
+        id=name, origin="production", exit="finished", started=started, repo=address, branch=branch
     )
     made = build_packed_session(
         attempt, session, session_key(session, name), pack_record(session.trace)
@@ -225,12 +220,7 @@ def test_work_of_which_there_is_no_recording_is_an_attempt_of_its_own(store: Sto
     team.open("bob", "A person's own")
     save_facts(team.facts(), store, AGENTS)
     (row,) = store.list_attempts()
-    assert (row.origin, row.task, row.repo, row.agent) == (
-        "production",
-        "t-9",
-        REPO,
-        "claude-code",
-    )
+    assert (row.origin, row.task, row.repo, row.agent) == ("production", "t-9", REPO, "claude-code")
     found = figures(store)
     assert found["task completion rate"].value == 1.0
     assert found["high risk"].value == 1.0

@@ -437,9 +437,7 @@ anyio.run(main)
 """
 
 
-def test_where_the_kernel_has_no_seccomp_commands_run_and_the_note_says_so(
-    tmp_path: Path,
-) -> None:
+def test_where_the_kernel_has_no_seccomp_commands_run_and_the_note_says_so(tmp_path: Path) -> None:
     prctl = 157 if platform.machine() == "x86_64" else 167
     script = WITHOUT_SECCOMP.replace("{prctl}", str(prctl))
     done = subprocess.run(

@@ -66,8 +66,7 @@ contents = st.one_of(
 )
 links = st.text(st.sampled_from("ab/.ö ~"), min_size=1, max_size=8).map(str.encode)
 entries = st.one_of(
-    st.tuples(st.sampled_from(["file", "program"]), contents),
-    st.tuples(st.just("link"), links),
+    st.tuples(st.sampled_from(["file", "program"]), contents), st.tuples(st.just("link"), links)
 )
 
 

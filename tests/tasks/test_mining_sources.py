@@ -90,10 +90,7 @@ def test_a_merged_pull_request_asks_what_its_issue_asks(repo):
 
 @pytest.mark.parametrize(
     ("changes", "why"),
-    [
-        ({"merged_at": None}, "not merged"),
-        ({"merge_commit_sha": "0" * 40}, "not in this clone"),
-    ],
+    [({"merged_at": None}, "not merged"), ({"merge_commit_sha": "0" * 40}, "not in this clone")],
 )
 def test_what_was_not_accepted_is_passed_over(repo, changes, why):
     gathered = gather_pull_work(list(read_pull_exports(export(repo, **changes))), repo)

@@ -123,9 +123,7 @@ def test_several_variants_are_held_against_the_first_with_holm_and_wider_bounds(
     assert both[0].comparison.here.low == pytest.approx(1 - sqrt(2) * (1 - 0.6078), abs=1e-4)
 
 
-def test_other_rates_are_compared_by_a_paired_t_and_adjusted_for_their_number(
-    store: Store,
-) -> None:
+def test_other_rates_are_compared_by_a_paired_t_and_adjusted_for_their_number(store: Store) -> None:
     """First-review merges of six tasks: 0 against 1 in the first five, 0 against 0 in the last.
     Differences 1 1 1 1 1 0: mean 5/6, s² = 1/6, more than the noise 2 · 1/16 of single tries.
     t = 5/6 / (1/6) = 5 with 5 degrees of freedom: p = 0.004105. Bounds 5/6 ∓ 2.570582 / 6. The only

@@ -183,12 +183,7 @@ def build_report(
     if isinstance(results.risk, Unmeasured):
         unmeasured.append(results.risk)
     judgement = decide_verdict(
-        order.settings,
-        tools.runs,
-        findings,
-        risk,
-        unverified=tools.unverified,
-        grade=order.grade,
+        order.settings, tools.runs, findings, risk, unverified=tools.unverified, grade=order.grade
     )
     report = ChangeReport(
         change=redact_change(sides.change),
@@ -259,9 +254,7 @@ def _report_unparsed_files(inspection: Inspection) -> Iterator[Unmeasured]:
 
 
 async def check_risk(
-    order: CheckRequest,
-    inspection: Inspection,
-    context: PreparedContext,
+    order: CheckRequest, inspection: Inspection, context: PreparedContext
 ) -> Risk | Unmeasured | None:
     """Run the risk tier: how likely such a change goes wrong, by the repository's history."""
     if "risk" not in order.tiers:

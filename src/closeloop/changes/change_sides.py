@@ -351,10 +351,7 @@ def open_sides(root: Path, query: ChangeQuery) -> Iterator[ChangeSides]:
     with open_shadow(repository, query.is_worktree) as shadow:
         if repository is None:
             assert query.patch
-            change_diff, title = (
-                diff_standalone_patch(shadow, query.patch),
-                query.patch.name,
-            )
+            change_diff, title = (diff_standalone_patch(shadow, query.patch), query.patch.name)
         else:
             change_diff, title = _diff_for_query(repository, shadow, query)
         if not change_diff.files:

@@ -154,10 +154,7 @@ def load_check_configuration(
 
 
 def build_check_order(
-    project: ProjectConfiguration,
-    query: ChangeQuery,
-    tiers: tuple[TierName, ...],
-    task: str | None,
+    project: ProjectConfiguration, query: ChangeQuery, tiers: tuple[TierName, ...], task: str | None
 ) -> CheckRequest:
     """Build the request from settings and flags; detect commands if the project sets none."""
     from closeloop.changes.change_check import CheckRequest

@@ -313,10 +313,7 @@ VERDICT_COLOURS = {"worse": "red", "better": "green"}
 
 
 def compare(
-    *names: str,
-    score: list[str] | None = None,
-    margin: float = 0.05,
-    json: JsonFlag = False,
+    *names: str, score: list[str] | None = None, margin: float = 0.05, json: JsonFlag = False
 ) -> int:
     """Compare variants, agents, models, prompts, experiments or periods. The first is the baseline.
 

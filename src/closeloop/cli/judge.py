@@ -123,10 +123,7 @@ def judge(  # noqa: PLR0913 - one parameter for each flag
             )
         attempt_ids = [] if "-" in names else [store.load_attempt(name).id for name in names]
         return judge_and_print(
-            lambda panel: judge_outputs(panel, cases, store, attempt_ids),
-            panel_opener,
-            store,
-            json,
+            lambda panel: judge_outputs(panel, cases, store, attempt_ids), panel_opener, store, json
         )
 
 

@@ -897,11 +897,7 @@ def warn_of_contrary_rules(store: Store, rule: TeamRule) -> None:
 
 
 def reword(
-    rule: str,
-    text: str = "",
-    *,
-    path: list[str] | None = None,
-    json: JsonFlag = False,
+    rule: str, text: str = "", *, path: list[str] | None = None, json: JsonFlag = False
 ) -> None:
     """Change the text of a rule, or the files it applies to.
 

@@ -253,9 +253,7 @@ async def check_wished_change(request: ChangeArguments) -> ChangeAnswer:
     change_query = ChangeQuery(range=request.change, base=request.base, staged=request.staged)
     configuration = load_check_configuration(change_query)
     report = await run_check(
-        build_check_order(configuration, change_query, request.tiers, None),
-        configuration,
-        None,
+        build_check_order(configuration, change_query, request.tiers, None), configuration, None
     )
     return answer_for_change(report)
 

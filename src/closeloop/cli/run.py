@@ -381,10 +381,7 @@ def run_variants_table(results: ExperimentResults) -> Table:
         ("passed / scored", format_pass_count),
         ("passes", lambda rows: describe_passes(count_passes(rows)) or "–"),
         ("not scored", lambda rows: _format_count(rows, lambda row: row.is_unscored)),
-        (
-            "asked about unclear requests",
-            lambda rows: format_asked_count(rows, ambiguous_tasks),
-        ),
+        ("asked about unclear requests", lambda rows: format_asked_count(rows, ambiguous_tasks)),
         ("spiralled", count_rule("spiral")),
         ("incomplete brief to a sub-agent", count_rule("dropped-brief")),
         ("made a false claim", count_rule("false-claim")),

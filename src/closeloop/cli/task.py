@@ -67,11 +67,7 @@ def due(*, json: JsonFlag = False) -> None:
     files = load_task_files(project.settings, project.root) if has_tasks else []
     with open_store_if_any(project.settings, project.root) as store:
         report = report_due(
-            store,
-            [file.task for file in files],
-            project.settings,
-            project.root,
-            datetime.now(UTC),
+            store, [file.task for file in files], project.settings, project.root, datetime.now(UTC)
         )
     print_json(report) if json else print_parts(*render_due(report))
 
@@ -444,11 +440,7 @@ def render_unsealings(unsealings: Sequence[HeldOutRun]) -> Iterator[RenderableTy
 
 
 def init(
-    path: Path = Path(),
-    *,
-    force: bool = False,
-    untried: bool = False,
-    json: JsonFlag = False,
+    path: Path = Path(), *, force: bool = False, untried: bool = False, json: JsonFlag = False
 ) -> int:
     """Find the project's test, lint, type and build commands and write closeloop.toml.
 
@@ -579,12 +571,7 @@ def _try_once(discovery: Discovery, root: Path) -> Mapping[str, CommandTrial]:
         return {}
 
 
-def new(
-    name: str,
-    *,
-    prompt: str | None = None,
-    json: JsonFlag = False,
-) -> None:
+def new(name: str, *, prompt: str | None = None, json: JsonFlag = False) -> None:
     """Create a task file, with the fields that can be detected filled in.
 
     With --prompt the task can run immediately: reviewers and judges score the results.
@@ -626,11 +613,7 @@ def new(
     )
 
 
-def check(
-    *tasks: str,
-    test_runs: int = 3,
-    json: JsonFlag = False,
-) -> int:
+def check(*tasks: str, test_runs: int = 3, json: JsonFlag = False) -> int:
     """Verify that tasks can be graded: the reference passes, and no change fails, every time.
 
     Parameters
@@ -840,11 +823,7 @@ def tag(
 
 
 def stress(
-    task: str,
-    *,
-    mode: list[StressMode] | None = None,
-    test_runs: int = 3,
-    json: JsonFlag = False,
+    task: str, *, mode: list[StressMode] | None = None, test_runs: int = 3, json: JsonFlag = False
 ) -> int:
     """Create harder versions of a verified task, each for one failure mode, and verify them.
 

@@ -673,11 +673,7 @@ def read_pytest_report(report: bytes, output: bytes) -> SuiteReport:
         broken_file = not case.classname and case.file is not None
         name = str(case.file) if broken_file else _build_node_id(case, modules)
         collector.add_result(
-            name,
-            case.status,
-            seconds=case.seconds,
-            message=case.message,
-            started=not broken_file,
+            name, case.status, seconds=case.seconds, message=case.message, started=not broken_file
         )
     return collector.build_report(cases.complete)
 

@@ -208,10 +208,7 @@ def project_rulebook(settings: Settings) -> Rulebook:
             silence for silence in settings.silence if silence.rule not in names | check_rules
         ]
     rulebook = build_rulebook(
-        detectors,
-        settings.rules,
-        own_silences,
-        [command for command in own_commands if command],
+        detectors, settings.rules, own_silences, [command for command in own_commands if command]
     )
     completes = settings.pulls.unreviewed_completes
     return msgspec.structs.replace(rulebook, unreviewed_completes=completes)
@@ -297,10 +294,7 @@ def measure_missing(
     return saved
 
 
-_MEASURING_MODULES = (
-    "closeloop.process.trace_measurement",
-    "closeloop.process.trace_reading",
-)
+_MEASURING_MODULES = ("closeloop.process.trace_measurement", "closeloop.process.trace_reading")
 
 
 def measure_packed_facts(

@@ -451,8 +451,7 @@ def _measurement_bases(attempt_columns: AttemptColumns, rulebook: Rulebook) -> T
     _, rows, codes = np.unique(kinds + outcome.codes, return_index=True, return_inverse=True)
     labels = [
         basis_from_grade(
-            (graded, None if isnan(grader_version) else int(grader_version), result),
-            rulebook,
+            (graded, None if isnan(grader_version) else int(grader_version), result), rulebook
         )
         for graded, grader_version, result in zip(
             grading[rows].tolist(),

@@ -168,9 +168,7 @@ def load_triage_prior() -> TriagePrior:
 
 
 def relative_positions(
-    sessions: Sequence[Mapping[str, float]],
-    groups: Sequence[Hashable],
-    prior: TriagePrior,
+    sessions: Sequence[Mapping[str, float]], groups: Sequence[Hashable], prior: TriagePrior
 ) -> Array:
     """Return a row per session and a column per feature: from -1 to 1, 0 if unknown."""
     import numpy as np

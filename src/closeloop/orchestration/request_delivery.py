@@ -675,9 +675,7 @@ async def require_host_access(run: DeliveryRun) -> None:
         await require_delivery_access(run.repo, opening, host, run.order.task.base or "", target)
 
 
-def find_delivery_host(
-    run: DeliveryRun,
-) -> tuple[HostedRepository | None, HostConnection | None]:
+def find_delivery_host(run: DeliveryRun) -> tuple[HostedRepository | None, HostConnection | None]:
     """Return the host of the clone, and a connection if there are credentials."""
     environ = run.request.environ
     host = find_hosted_repository(Path(run.repo), environ)
@@ -878,10 +876,7 @@ async def make_delivery_branch(
 
 
 async def open_delivery_pull(
-    run: DeliveryRun,
-    attempt: Attempt,
-    branch: DeliveryBranch | None,
-    checked: CheckedChange | None,
+    run: DeliveryRun, attempt: Attempt, branch: DeliveryBranch | None, checked: CheckedChange | None
 ) -> DeliveredPull | str | None:
     """Open the pull request once, or return why there is only a branch."""
     if branch is None or checked is None:

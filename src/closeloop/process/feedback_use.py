@@ -475,11 +475,7 @@ def _find_claim(lane: LaneReading, check_index: int) -> FeedbackUse | None:
         return None
     changes_code = _lies_between(_numbers_of_source_changes(lane), step.number, number)
     return FeedbackUse(
-        check=step,
-        use="claimed",
-        then=(number,),
-        changes_code=changes_code,
-        is_plain=claim.passing,
+        check=step, use="claimed", then=(number,), changes_code=changes_code, is_plain=claim.passing
     )
 
 

@@ -363,9 +363,7 @@ def build_rulebook(
     known_quality = quality_by_rule()
     configured_detectors = tuple(
         _configure_detector(
-            detector,
-            settings.get(detector.rule.name, {}),
-            known_quality.get(detector.rule.name),
+            detector, settings.get(detector.rule.name, {}), known_quality.get(detector.rule.name)
         )
         for detector in sorted(detectors, key=lambda detector: detector.rule.name)
         if settings.get(detector.rule.name, {}).get("enabled", True)
@@ -401,9 +399,7 @@ def _configure_detector(
             for key, default in detector.rule.thresholds.items()
         },
         gate=decide_gate(
-            detector.rule,
-            quality.read if quality else None,
-            None if gates is None else bool(gates),
+            detector.rule, quality.read if quality else None, None if gates is None else bool(gates)
         ),
     )
 

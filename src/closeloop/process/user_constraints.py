@@ -441,10 +441,7 @@ def _parse_only(sentence: str) -> ParsedConstraints:
 def _parse_forbidden_paths(sentence: str) -> ParsedConstraints:
     if _match_bound(sentence):
         return
-    for pattern, kind in (
-        (CHANGE_FORBIDDEN, "leave"),
-        (DELETE_FORBIDDEN, "keep"),
-    ):
+    for pattern, kind in ((CHANGE_FORBIDDEN, "leave"), (DELETE_FORBIDDEN, "keep")):
         match = _match_prohibition(pattern, sentence)
         if match and not SIGNATURE.search(sentence):
             yield from _parse_objects(match["object"], "leave" if kind == "leave" else "keep")
@@ -484,10 +481,7 @@ def _parse_no_new_files(sentence: str) -> ParsedConstraints:
 
 
 def _parse_no_packages(sentence: str) -> ParsedConstraints:
-    starts = {
-        *_find_negations(sentence),
-        *(match.start() for match in NO_START.finditer(sentence)),
-    }
+    starts = {*_find_negations(sentence), *(match.start() for match in NO_START.finditer(sentence))}
     attempted_matches = (NO_PACKAGES.match(sentence, start) for start in sorted(starts))
     match = next(filter(None, attempted_matches), None)
     if (

@@ -30,11 +30,7 @@ if TYPE_CHECKING:
     from closeloop.providers.wire_format import ModelEndpoint
 
 
-PROVIDERS: dict[str, Provider] = {
-    "anthropic": "anthropic",
-    "gemini": "gemini",
-    "openai": "openai",
-}
+PROVIDERS: dict[str, Provider] = {"anthropic": "anthropic", "gemini": "gemini", "openai": "openai"}
 
 
 class OpenModel(Model, Protocol):
@@ -77,12 +73,7 @@ class MissingKey(BadInput):
 
 
 def open_model(
-    name: str,
-    settings: ModelSettings,
-    limits: Limits,
-    *,
-    environ: Mapping[str, str],
-    folder: Path,
+    name: str, settings: ModelSettings, limits: Limits, *, environ: Mapping[str, str], folder: Path
 ) -> OpenModel:
     """Open a model to share between attempts; paths in the settings are relative to the folder."""
     require_price(name, settings, limits)

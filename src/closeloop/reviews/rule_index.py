@@ -752,31 +752,18 @@ class RuleIndex:
         return index, running_digests[index]
 
     def find_restated(
-        self,
-        text: str,
-        repo: str | None,
-        path: str | None = None,
-        before: datetime | None = None,
+        self, text: str, repo: str | None, path: str | None = None, before: datetime | None = None
     ) -> list[RuleMatch]:
         """Return the rules of a repository that a remark may restate, as of `before`."""
         vectors = self._vectors_of_repo(repo)
         if not vectors.rules:
             return []
         return find_restated_rules(
-            vectors,
-            text,
-            self._encode(text),
-            floor=self.encoder.floor,
-            path=path,
-            before=before,
+            vectors, text, self._encode(text), floor=self.encoder.floor, path=path, before=before
         )
 
     def find_near(
-        self,
-        text: str,
-        repo: str | None,
-        path: str | None = None,
-        before: datetime | None = None,
+        self, text: str, repo: str | None, path: str | None = None, before: datetime | None = None
     ) -> list[RuleMatch]:
         """Return the rules of a repository nearest to a remark, however unlike, as of `before`."""
         vectors = self._vectors_of_repo(repo)

@@ -215,12 +215,7 @@ def _refuse_user_namespace() -> list[Instruction]:
 
 def _refuse_first_process() -> list[Instruction]:
     """Protect the limits of the first process, which later commands would inherit."""
-    return [
-        _load_argument(0),
-        (JUMP_EQUAL, 0, 1, 1),
-        _refuse(errno.EPERM),
-        (RETURN, 0, 0, ALLOW),
-    ]
+    return [_load_argument(0), (JUMP_EQUAL, 0, 1, 1), _refuse(errno.EPERM), (RETURN, 0, 0, ALLOW)]
 
 
 def _refuse_terminal_input() -> list[Instruction]:

@@ -355,11 +355,7 @@ DEFAULT_MARGIN = 0.05
 
 
 def compare_rates(
-    first: TaskValues,
-    second: TaskValues,
-    *,
-    margin: float = DEFAULT_MARGIN,
-    comparisons: int = 1,
+    first: TaskValues, second: TaskValues, *, margin: float = DEFAULT_MARGIN, comparisons: int = 1
 ) -> Comparison:
     """Return the difference of the second to the first; more is better.
 

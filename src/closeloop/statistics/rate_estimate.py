@@ -191,11 +191,7 @@ def rate_on_these_tasks(values: TaskValues) -> Estimate:
     noisy_mean = estimate_noisy_mean(list(values.values()))
     low, high = posterior_bounds(noisy_mean.mean, noisy_mean.attempts)
     return Estimate(
-        value=noisy_mean.mean,
-        low=low,
-        high=high,
-        n=len(values),
-        method="noise of repeats",
+        value=noisy_mean.mean, low=low, high=high, n=len(values), method="noise of repeats"
     )
 
 

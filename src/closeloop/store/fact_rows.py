@@ -668,10 +668,7 @@ def measurement_columns(attempt: str, basis: str, measurement: Measurement) -> d
 
 
 def _rate_columns(name: str, rate: Rate | None) -> dict[str, float | None]:
-    return {
-        f"{name}_hits": rate.hits if rate else None,
-        f"{name}_of": rate.of if rate else None,
-    }
+    return {f"{name}_hits": rate.hits if rate else None, f"{name}_of": rate.of if rate else None}
 
 
 def insert_measurements(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:

@@ -387,12 +387,7 @@ def _pack_next_segment(connection: Connection, table: Table) -> bool:
         connection.execute(delete(column_segments).where(outdated))
     first, last = place * SEGMENT_ROWS, (place + 1) * SEGMENT_ROWS
     rows = load_columns(connection, query.where(number > first, number <= last).order_by(number))
-    segment = {
-        "layout": layout,
-        "place": place,
-        "source": table.name,
-        "body": pack_segment(rows),
-    }
+    segment = {"layout": layout, "place": place, "source": table.name, "body": pack_segment(rows)}
     connection.execute(insert(column_segments), segment)
     return True
 

@@ -792,6 +792,5 @@ def leave_out_attempts(columns: AttemptColumns, attempts: Sequence[str]) -> Atte
 def filter_rows(columns: AttemptColumns, rows: Any) -> AttemptColumns:
     """Return only some rows, given as a mask or by number."""
     return AttemptColumns(
-        attempts=pack_ids(columns.attempts)[rows],
-        columns=columns.columns.select_rows(rows),
+        attempts=pack_ids(columns.attempts)[rows], columns=columns.columns.select_rows(rows)
     )

@@ -194,11 +194,7 @@ def find_python_requirements(folder: ManifestFolder) -> PythonRequirements:
         ),
         packages=tuple(
             dict.fromkeys(
-                [
-                    *_tox_packages(folder),
-                    *_poetry_packages(poetry),
-                    *find_addopts_plugins(folder),
-                ]
+                [*_tox_packages(folder), *_poetry_packages(poetry), *find_addopts_plugins(folder)]
             )
         ),
         installable=bool({"project", "build-system"} & folder.pyproject.keys())

@@ -44,10 +44,7 @@ def test_a_program_works_in_every_kind_of_cage(tier: str, repo: Path, tmp_path: 
         async with open_local_proxy(model, limits, tmp_path) as door:
             return await stage._attempt(agent, limits, door, {})
 
-    with (
-        start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(workspaces) as opened,
-    ):
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(workspaces) as opened:
         base = portal.call(opened.prepare_base, str(repo), git(repo, "rev-parse", "HEAD"))
         played = portal.call(play, Stage(tmp_path, opened, base, portal), Limits(seconds=PATIENCE))
     assert (played.work.exit, played.work.cause) == ("finished", None)

@@ -53,9 +53,7 @@ def test_a_program_in_the_wrong_version_is_told_before_anything_runs(stage: Stag
         HeadlessAgent(old).with_settings({"program": program})
 
 
-def test_any_program_is_known_by_its_content_and_not_started_for_its_version(
-    stage: Stage,
-) -> None:
+def test_any_program_is_known_by_its_content_and_not_started_for_its_version(stage: Stage) -> None:
     versions = set()
     for text in ("echo 1 > $0.started", "echo 2 > $0.started"):
         program = stage.program(text, "started")

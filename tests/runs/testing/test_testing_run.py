@@ -47,7 +47,7 @@ def statuses(result):
 SAMPLE = {
     "tests/test_a.py": "import pytest\n\n\nclass TestA:\n"
     "    @pytest.mark.parametrize('x', ['a::b', 'c[d]', 'é'])\n"
-    "    def test_b(self, x): assert x != 'c[d]'\n",
+    "    def test_b(self, x): assert x != 'c[d]'\n"
 }
 EXPECTED = {
     "tests/test_a.py::TestA::test_b[a::b]": "passed",

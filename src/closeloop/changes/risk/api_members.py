@@ -324,10 +324,9 @@ def _variadic_passings(parameters: Sequence[Parameter]) -> set[Passing]:
 
 def _needed_variadics(parameter: Parameter) -> set[Passing]:
     """Return what can replace it if it is not named: `*args`, `**kwargs` or both."""
-    return {
-        "position": {"rest"},
-        "keyword": {"keywords"},
-    }.get(parameter.passing, {"rest", "keywords"})  # type: ignore[return-value]
+    return {"position": {"rest"}, "keyword": {"keywords"}}.get(
+        parameter.passing, {"rest", "keywords"}
+    )  # type: ignore[return-value]
 
 
 def _is_replacement(new: Parameter, old: Parameter) -> bool:

@@ -118,7 +118,7 @@ _PICTURE_CALLS = frozenset(("savefig", "imsave"))
 """They create a picture, which nobody has seen if the agent opens no file."""
 _CRASH = compile_lazily(
     r"Traceback|\b\w+(?:Error|Exception|Warning)\b|\b(?:crash|rais(?:es?|ed|ing)|throws?|exception"
-    r"|fails?\b|cannot|can't|unable|not allowed|not accept|unexpected keyword|doesn't work)\w*",
+    r"|fails?\b|cannot|can't|unable|not allowed|not accept|unexpected keyword|doesn't work)\w*"
 )
 """A request about a crash, for which a run that ends shows something."""
 _INLINE_CODE = compile_lazily(

@@ -238,10 +238,7 @@ def _is_same_change(first: TraceStep, second: TraceStep) -> bool:
 
 
 def _claims_of_nothing(
-    reading: TraceReading,
-    lane: LaneReading,
-    closing: ClosingMessage,
-    checks: Sequence[TraceStep],
+    reading: TraceReading, lane: LaneReading, closing: ClosingMessage, checks: Sequence[TraceStep]
 ) -> Iterator[Finding]:
     """Report success claimed without a code change: that checks pass although none ran, or a
     fix."""

@@ -266,10 +266,7 @@ async def make_base(
 
 
 async def _make_base_in(
-    folders: CacheFolders,
-    sandbox: SandboxBackend,
-    folder: str,
-    order: BaseOrder,
+    folders: CacheFolders, sandbox: SandboxBackend, folder: str, order: BaseOrder
 ) -> WorkspaceBase:
     root = sandbox_root(sandbox)
     repo, commit, setup = order.repo, order.commit, order.setup
@@ -306,10 +303,7 @@ def _publish_base(base: WorkspaceBase, final: Path) -> WorkspaceBase:
 
 
 async def _set_up_base(
-    sandbox: SandboxBackend,
-    folder: str,
-    order: BaseOrder,
-    lender: WorkspaceBase | None,
+    sandbox: SandboxBackend, folder: str, order: BaseOrder, lender: WorkspaceBase | None
 ) -> SetupResult:
     """Run the setup commands with network access, or link their results at another commit."""
     if not order.setup:
@@ -526,8 +520,8 @@ class WorkspacePool:
     ) -> WorkspaceBase:
         """Return the tree at a commit after setup; the first caller makes it, others reuse it.
 
-        With `is_shareable`, the results of setup may serve other commits too; without, they may not, as
-        when the commit's code is not trusted.
+        With `is_shareable`, the results of setup may serve other commits too. Without, not,
+        as when the commit's code is not trusted.
         """
         cache = self._folders.cache
         name = build_base_key(repo, commit, setup, sandbox_root(self.sandbox))
@@ -608,11 +602,7 @@ class WorkspacePool:
     ) -> tuple[WorkspaceLayout, str, DiskUsage]:
         """Make the folders; return how they were made and their initial usage."""
         if base is None and self.sandbox.wrap is None:
-            return (
-                WorkspaceLayout(folder=folder),
-                "new",
-                DiskUsage(),
-            )  # created on first use
+            return (WorkspaceLayout(folder=folder), "new", DiskUsage())  # created on first use
         os.mkdir(folder)  # noqa: PTH102 (a third of the time)
         if base is None:
             _make_subfolders(folder, "root", "root/workspace", "root/home", "temporary")

@@ -132,9 +132,7 @@ async def run_own_git(
     options = ["-c", "core.logAllRefUpdates=false", "-c", "fetch.unpackLimit=1"]
     argv = [*OWN_COMMAND, *options, "-C", folder, *arguments]
     program = Program(
-        argv=lambda _: argv,
-        env={**git_network_environment(), **env},
-        directory=folder,
+        argv=lambda _: argv, env={**git_network_environment(), **env}, directory=folder
     )
     bounds = ProgramLimits(
         seconds=FETCH_SECONDS,

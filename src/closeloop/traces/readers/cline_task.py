@@ -426,12 +426,7 @@ class _PendingCall(NamedTuple):
 class ClineTaskLane:
     """One task as a lane, while its conversation is read."""
 
-    def __init__(
-        self,
-        builder: SessionBuilder,
-        lane: str,
-        tasks: Mapping[str, ClineTask],
-    ) -> None:
+    def __init__(self, builder: SessionBuilder, lane: str, tasks: Mapping[str, ClineTask]) -> None:
         self.builder = builder
         self.lane = lane
         self.tasks = tasks

@@ -439,10 +439,7 @@ _RECORD_HANDLERS: dict[str, EventHandler] = {
     "token_usage_record": handle_usage,
     "inter_agent_communication": handle_agent_letter,
 }
-_HANDLER_TABLES = {
-    "response_item": RESPONSE_HANDLERS,
-    "event_msg": EVENT_HANDLERS,
-}
+_HANDLER_TABLES = {"response_item": RESPONSE_HANDLERS, "event_msg": EVENT_HANDLERS}
 
 
 name = "codex"
