@@ -553,12 +553,6 @@ class RepositoryIndex:
         """Return whether the name occurs in the repository, outside the change's added lines."""
         return name.encode() in self._known_words
 
-    def list_names(self) -> frozenset[str]:
-        """Return every word of the repository's sources, outside the change's added lines."""
-        return frozenset(
-            name.decode("utf-8", "replace") for name in self._known_words if not name[:1].isdigit()
-        )
-
     def count_files(self, names: Iterable[str]) -> Mapping[str, int]:
         """Return the number of files in which each name occurs."""
         encoded_names = {name.encode() for name in names}

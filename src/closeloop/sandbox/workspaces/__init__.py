@@ -520,7 +520,7 @@ class WorkspacePool:
     ) -> WorkspaceBase:
         """Return the tree at a commit after setup; the first caller makes it, others reuse it.
 
-        With `is_shareable`, the results of setup may serve other commits too. Without, not,
+        With `is_shareable`, the results of setup may serve other commits too. Otherwise not,
         as when the commit's code is not trusted.
         """
         cache = self._folders.cache
