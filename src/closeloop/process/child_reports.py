@@ -176,7 +176,7 @@ def find_gaps(report: str, *, acts: bool) -> Sequence[str]:
 
 def mentions_gap(folded: str) -> bool:
     """Whether lower-case text says that something failed or is missing."""
-    return any(handoff.search(folded) for handoff in (_FAILURE, _OMISSION, _FOREIGN_OMISSION))
+    return any(pattern.search(folded) for pattern in (_FAILURE, _OMISSION, _FOREIGN_OMISSION))
 
 
 def _is_gap(folded: str, *, acts: bool) -> bool:
@@ -450,10 +450,12 @@ def _match_restore(
 
 
 def _are_lines_alike(
-    handoff: tuple[str, ...], second_lines: tuple[str, ...], threshold: float
+    first_lines: tuple[str, ...], second_lines: tuple[str, ...], threshold: float
 ) -> bool:
     """Whether the lines are nearly the same, and too many to be a coincidence."""
-    first, second = ({line for line in lines if len(line) > 3} for lines in (handoff, second_lines))
+    first, second = (
+        {line for line in lines if len(line) > 3} for lines in (first_lines, second_lines)
+    )
     if sum(map(len, first)) < 20 and first:
         return False
     return bool(first and second) and len(first & second) >= threshold * len(first | second)
