@@ -513,7 +513,7 @@ async def publish_to_github(
 def fit(*, json: JsonFlag = False) -> None:
     """Fit the risk model to this repository's reverted and fixed changes."""
     from closeloop.changes.risk.change_history import read_history
-    from closeloop.changes.risk.risk_model import fit_risk_model as learn
+    from closeloop.changes.risk.risk_model import fit_risk_model
     from closeloop.cli.config import load_project
     from closeloop.cli.console import open_console, print_json, print_parts, print_warning
     from closeloop.sandbox.workspaces import resolve_commit
@@ -522,7 +522,7 @@ def fit(*, json: JsonFlag = False) -> None:
     head = resolve_commit(Path.cwd(), "HEAD")
     with open_console(stderr=True).status("reading the history"):
         history = read_history(Path.cwd(), head, cache_folder(project, os.environ))
-        risk_fit = learn(history)
+        risk_fit = fit_risk_model(history)
     if history.cut:
         print_warning(f"Part of the history is not read: {history.cut}.")
     if json:

@@ -142,7 +142,7 @@ def update_context_file(
     """Show the content, cost and changes of our block in a file; with `write`, write it."""
     from msgspec.structs import replace
 
-    from closeloop.cli.console import write_named_file as put
+    from closeloop.cli.console import write_named_file
     from closeloop.records.errors import BadInput
     from closeloop.reviews.agent_context import preview_context
 
@@ -157,7 +157,7 @@ def update_context_file(
     else:
         print_preview(preview)
     if preview.written:
-        put(file, new_content.encode())
+        write_named_file(file, new_content.encode())
     elif preview.changed:
         print_warning(f"{file} is unchanged: add --write to change it.")
 

@@ -84,8 +84,7 @@ async def _run_mining(
     from closeloop.records.errors import BadInput
     from closeloop.sandbox.admission import report_waiting
     from closeloop.store.store import open_project_store
-    from closeloop.tasks.miner import MiningContext
-    from closeloop.tasks.miner import mine_tasks as dig
+    from closeloop.tasks.miner import MiningContext, mine_tasks
 
     project = load_project(Path.cwd())
     settings = project.settings
@@ -115,7 +114,7 @@ async def _run_mining(
         )
         exit_stack.enter_context(report_waiting(WaitingLog(print_warning, time.monotonic).note))
         status = exit_stack.enter_context(open_console(stderr=True).status("reading the history …"))
-        return await dig(mining_context, options, _make_progress_reporter(status, titles))
+        return await mine_tasks(mining_context, options, _make_progress_reporter(status, titles))
 
 
 MAX_TITLE_CHARS = 50

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
         ExperimentResults,
         HeldOutRun,
         RunMode,
+        RunProgress,
     )
-    from closeloop.records.experiment_plan import RunProgress as Told
     from closeloop.sandbox.workspaces import WorkspacePool
     from closeloop.store import Store
 
@@ -157,7 +157,7 @@ class RunProgressBar:
                 "preparing", total=self.total, counts="", left=self.describe_time_left
             )
 
-    def record_step(self, step: Told) -> None:
+    def record_step(self, step: RunProgress) -> None:
         """Record one step of the run."""
         slot = (step.task, step.variant, step.number)
         match step.stage:
@@ -176,7 +176,7 @@ class RunProgressBar:
                 self.running.discard(slot)
         self.draw_bar()
 
-    def _record_finished_slot(self, step: Told) -> None:
+    def _record_finished_slot(self, step: RunProgress) -> None:
         """Record a slot that this run has finished."""
         self.waiting[step.variant or ""] -= 1
         row = step.row

@@ -882,7 +882,7 @@ def print_stress_results(verified_names: Sequence[str], refused: Mapping[str, st
 def make_stress_task(task: Task, mode: StressMode, project: ProjectConfiguration) -> Task:
     """Create one variant, with its own repository if files are planted."""
     from closeloop.records.errors import BadInput
-    from closeloop.tasks.stress import stress_task as vary
+    from closeloop.tasks.stress import stress_task
     from closeloop.tasks.task_exchange import check_out_commit
     from closeloop.tasks.task_files import with_digests
 
@@ -891,12 +891,12 @@ def make_stress_task(task: Task, mode: StressMode, project: ProjectConfiguration
     with TemporaryDirectory() as scratch:
         tree = Path(scratch) / "tree"
         check_out_commit(task.repo, task.base, tree)
-        variant = vary(task, mode, tree)
+        variant = stress_task(task, mode, tree)
         # Before anything is planted: an existing variant needs the files planted for it.
         if (project.root / project.settings.tasks / f"{variant.task.id}.md").exists():
             raise BadInput(f"{variant.task.id} already exists.")
-        stress_task = plant_files(variant, tree, project) if variant.planted else variant.task
-    return with_digests(stress_task)
+        new_task = plant_files(variant, tree, project) if variant.planted else variant.task
+    return with_digests(new_task)
 
 
 def plant_files(variant: StressVariant, tree: Path, project: ProjectConfiguration) -> Task:

@@ -29,7 +29,7 @@ import anyio.to_thread
 import msgspec
 
 from closeloop.concurrency import unwrap_exception_group
-from closeloop.grading import task_proof as proving
+from closeloop.grading import task_proof
 from closeloop.grading.integrity.confirm import (
     ChosenTests,
     ProbeRun,
@@ -823,7 +823,7 @@ def _grade_without_running(
     return Grade(
         attempt=submission.attempt.id,
         grading=task.grading,
-        version=proving.GRADER_VERSION,
+        version=task_proof.GRADER_VERSION,
         outcome=_unscored_outcome("not graded"),
         before=submission.proof.before,
         out_of_scope=files_out_of_scope(task, change),

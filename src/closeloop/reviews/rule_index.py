@@ -277,10 +277,10 @@ def open_encoder(settings: Settings, root: Path, environ: Mapping[str, str]) -> 
                 f"`closeloop admin encoder install {name}`."
             )
         return encoder
-    from closeloop.providers.model_opening import open_provider_encoder as open_provider
+    from closeloop.providers.model_opening import open_provider_encoder
 
     if name in settings.models or "/" in name:
-        return open_provider(name, settings, environ, root)
+        return open_provider_encoder(name, settings, environ, root)
     return plugins.load_plugin("encoders", name)  # type: ignore[no-any-return]
 
 

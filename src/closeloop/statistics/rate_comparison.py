@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import accumulate
 from math import ceil, comb, hypot, lcm, sqrt
-from statistics import NormalDist, fmean, harmonic_mean
-from statistics import variance as spread
+from statistics import NormalDist, fmean, harmonic_mean, variance
 
 from closeloop.records.estimate import (
     Comparison,
@@ -102,7 +101,7 @@ def paired_t_difference(
     floor = fmean(
         jeffreys_variance(first[task]) + jeffreys_variance(second[task]) for task in tasks
     )
-    noise = max(spread(differences), floor)
+    noise = max(variance(differences), floor)
     reach = t_quantile(1 - 0.025 / comparisons, len(tasks) - 1)
     value, half_width = fmean(differences), reach * sqrt(noise / len(tasks))
     return Estimate(
@@ -427,7 +426,7 @@ def _build_advice(
         jeffreys_variance(first[task]) + jeffreys_variance(second[task]) for task in tasks
     )
     differences = [fmean(second[task]) - fmean(first[task]) for task in tasks]
-    between = max(0.0, spread(differences) - noise) if len(tasks) > 1 else 0.0
+    between = max(0.0, variance(differences) - noise) if len(tasks) > 1 else 0.0
     within = fmean(_repeat_variance(side[task]) for side in (first, second) for task in tasks)
     return advise_sample_size(effect, len(tasks), repeats, within=within, between=between)
 

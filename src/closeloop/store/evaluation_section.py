@@ -25,8 +25,7 @@ from closeloop.records.finding import FailureMode
 from closeloop.records.record import Record, Time
 from closeloop.records.score import SCORE_SOURCES, Score, ScoreSource
 from closeloop.records.team_rules import HumanReview
-from closeloop.store import fact_rows
-from closeloop.store import schema as tables
+from closeloop.store import fact_rows, schema
 from closeloop.store.attempt_rows import column_number, column_text, join_modes, short_column_text
 from closeloop.store.engine import Connection
 from closeloop.store.fact_rows import StoreSection
@@ -359,8 +358,8 @@ class EvaluationSection(StoreSection):
         rows = [_evaluation_columns(evaluation) for evaluation in batch.evaluations]
 
         def work(connection: Connection) -> None:
-            fact_rows.append_facts(connection, tables.judges, ("id",), judges)
-            fact_rows.insert_new_rows(connection, tables.evaluations, rows)
+            fact_rows.append_facts(connection, schema.judges, ("id",), judges)
+            fact_rows.insert_new_rows(connection, schema.evaluations, rows)
             add_evaluation_scores(connection, batch.evaluations)
 
         self._write(work)
@@ -369,7 +368,7 @@ class EvaluationSection(StoreSection):
         self, *, attempt: str | None = None, judge: str | None = None
     ) -> list[Evaluation]:
         """List evaluations of an attempt, of a judge version, or all; newest first."""
-        table = tables.evaluations
+        table = schema.evaluations
         query = select(table.c.body).order_by(table.c.number.desc())
         if judge is not None:
             query = query.where(table.c.judge == judge)
@@ -386,7 +385,7 @@ class EvaluationSection(StoreSection):
 
     def load_evaluation(self, name: str) -> Evaluation | None:
         """Load an evaluation by its id."""
-        table = tables.evaluations
+        table = schema.evaluations
         return self._load_record(
             select(table.c.body).where(table.c.id == column_text(name)), Evaluation
         )
@@ -411,18 +410,18 @@ class EvaluationSection(StoreSection):
         ]
         if rows:
             self._write(
-                lambda connection: connection.execute(insert(tables.preferences), rows) and None
+                lambda connection: connection.execute(insert(schema.preferences), rows) and None
             )
 
     def list_preferences(self, judge: str) -> list[OutputPreference]:
         """List the preferences of a judge version, newest first."""
-        table = tables.preferences
+        table = schema.preferences
         query = select(table.c.body).where(table.c.judge == judge).order_by(table.c.number.desc())
         return self._load_records(query, OutputPreference)
 
     def list_judge_versions(self) -> list[JudgeVersion]:
         """List all judge versions, newest first."""
-        table = tables.judges
+        table = schema.judges
         query = select(table.c.body).order_by(table.c.number.desc())
         return list(
             {record.id: record for record in self._load_records(query, JudgeVersion)}.values()
@@ -436,11 +435,11 @@ class EvaluationSection(StoreSection):
             for label in labels
         ]
         key = ("item", "rubric", "asked", "person", "golden")
-        self._write(lambda connection: fact_rows.append_facts(connection, tables.labels, key, rows))
+        self._write(lambda connection: fact_rows.append_facts(connection, schema.labels, key, rows))
 
     def list_labels(self, rubric: str) -> list[HumanLabel]:
         """List the labels of one rubric that count."""
-        table = tables.labels
+        table = schema.labels
         key = (table.c.item, table.c.asked, table.c.person, table.c.golden)
         newest = select(func.max(table.c.number)).where(table.c.rubric == rubric).group_by(*key)
         query = select(*(table.c[name] for name in HumanLabel.__struct_fields__))
@@ -456,12 +455,12 @@ class EvaluationSection(StoreSection):
             "body": pack_record(calibration),
         }
         self._write(
-            lambda connection: connection.execute(insert(tables.calibrations), columns) and None
+            lambda connection: connection.execute(insert(schema.calibrations), columns) and None
         )
 
     def load_calibration(self, judge: str) -> Calibration | None:
         """Load the newest calibration of a judge version."""
-        table = tables.calibrations
+        table = schema.calibrations
         query = select(table.c.body).where(table.c.judge == judge)
         return self._load_record(query.order_by(table.c.number.desc()).limit(1), Calibration)
 
@@ -472,13 +471,13 @@ class EvaluationSection(StoreSection):
         columns = {"name": column_text(analysis.name), "body": pack_record(analysis)}
         self._write(
             lambda connection: fact_rows.append_fact(
-                connection, tables.analyses, ("name",), columns
+                connection, schema.analyses, ("name",), columns
             )
         )
 
     def load_analyses(self) -> dict[str, Analysis]:
         """Load the current questions, by name."""
-        table = tables.analyses
+        table = schema.analyses
         query = select(table.c.body).order_by(table.c.number)
         return {record.name: record for record in self._load_records(query, Analysis)}
 
@@ -493,11 +492,11 @@ class EvaluationSection(StoreSection):
             }
             for answer in answers
         ]
-        self._write(lambda connection: fact_rows.insert_new_rows(connection, tables.answers, rows))
+        self._write(lambda connection: fact_rows.insert_new_rows(connection, schema.answers, rows))
 
     def positive_answers(self, attempt: str | None = None) -> dict[str, list[TraceAnswer]]:
         """Return every "yes" of any judge, by attempt; for one attempt or all."""
-        table = tables.answers
+        table = schema.answers
         query = select(table.c.body).where(table.c.verdict == "yes").order_by(table.c.number)
         if attempt is not None:
             query = query.where(table.c.attempt == attempt)
@@ -508,7 +507,7 @@ class EvaluationSection(StoreSection):
 
     def load_answers(self, judge: str) -> dict[str, TraceAnswer]:
         """Load the answers of one judge, by attempt."""
-        table = tables.answers
+        table = schema.answers
         query = select(table.c.body).where(table.c.judge == judge)
         return {record.attempt: record for record in self._load_records(query, TraceAnswer)}
 

@@ -18,7 +18,7 @@ from anyio import to_thread
 
 from closeloop.concurrency import unwrap_exception_group
 from closeloop.git import try_git_text
-from closeloop.grading import task_proof as controls
+from closeloop.grading import task_proof
 from closeloop.providers.model_opening import open_model_by_name
 from closeloop.providers.structured_reply import ask_json
 from closeloop.records.attempt import Proof, TestRun
@@ -175,7 +175,7 @@ async def _prove_steady_task(
 ) -> ProvedTask | RefusedCandidate:
     """Run the controls, and again with the tests that were stable in the first proof."""
     for _ in range(MAX_PROOFS):
-        proof = await controls.prove_task(workspaces, base, task, repeats, quick)
+        proof = await task_proof.prove_task(workspaces, base, task, repeats, quick)
         if proof.state == "proved" and not _has_flaky_tests(proof):
             break
         steady_task = _with_steady_tests(task, proof)
@@ -205,7 +205,7 @@ async def _find_fail_to_pass(
     )
     acceptance = msgspec.structs.replace(task.acceptance, patch=candidate.tests)
     task = msgspec.structs.replace(task, acceptance=acceptance, reference=candidate.source)
-    after = await controls.run_reference_tests(environments.workspaces, base, task)
+    after = await task_proof.run_reference_tests(environments.workspaces, base, task)
     if after.trouble is not None:
         return RefusedCandidate(why=after.trouble, lasting=False)
     if after.commands[0].stopped:
@@ -223,7 +223,7 @@ async def _find_fail_to_pass(
             output=output,
             complaints=_list_complaints(after),
         )
-    before = await controls.run_base_tests(environments.workspaces, base, task)
+    before = await task_proof.run_base_tests(environments.workspaces, base, task)
     if before.trouble is not None:
         return RefusedCandidate(why=before.trouble, lasting=False)
     if untold := _find_unnamed_imports(candidate, before):
