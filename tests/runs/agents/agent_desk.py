@@ -48,7 +48,7 @@ class Desk:
         given = {
             "prompt": prompt,
             "system": None,
-            "cage": self.sandbox,
+            "sandbox": self.sandbox,
             "model": self.model,
             "variant": Variant(name="test", agent="builtin"),
             "limits": self.limits,
