@@ -36,8 +36,7 @@ def measure(bench: Bench) -> Iterator[Row]:
         raise NotMeasured("memory of other processes is read from /proc")
     waiting, wait = bench.size(WAITING, 4), f"sleep {bench.size(8, 2)}"
     kept = bench.repeat(
-        lambda: bench.call("crowd", "run_crowd", "waiting", waiting, wait),
-        warm_up=lambda: None,
+        lambda: bench.call("crowd", "run_crowd", "waiting", waiting, wait), warm_up=lambda: None
     )
     yield build_row(
         f"memory of one of {waiting} attempts that wait ({kind})", kept["memory"], "MB", budget=2

@@ -128,7 +128,11 @@ def bring_in(folder: str, store: str, jobs: int) -> dict[str, float]:
     with open_store(store) as opened, Watched(jobs) as watched:
         begun, clock = own_cpu_seconds(), time.perf_counter()
         tally = import_sessions(
-            [Path(folder)], opened, wish=SessionFilter(), jobs=jobs, tell=lambda tally: None
+            [Path(folder)],
+            opened,
+            session_filter=SessionFilter(),
+            jobs=jobs,
+            report_progress=lambda tally: None,
         )
         used, seconds = own_cpu_seconds() - begun, time.perf_counter() - clock
     new = sum(count.new for count in tally.formats.values())

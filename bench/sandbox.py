@@ -65,7 +65,7 @@ def measure(bench: Bench) -> Iterator[Row]:
 def find_sandbox_kind(cache: Path) -> str:
     """The kind of sandbox that closeloop takes on this machine."""
     try:
-        return find_sandbox(SandboxSettings(), cache).guards.kind
+        return find_sandbox(SandboxSettings(), cache).sandbox_limits.kind
     except MachineFailed as error:
         raise NotMeasured(str(error)) from error
 
@@ -95,13 +95,13 @@ def _time_commands(
             )
             base = await workspaces.prepare_base(str(source), resolve_commit(source, "HEAD"))
             async with workspaces.open(base, Limits(), standing=place.standing) as workspace:
-                await workspace.cage.run(COMMAND)
-                if place.standing and workspace.cage.standing is None:
+                await workspace.sandbox.run(COMMAND)
+                if place.standing and workspace.sandbox.standing is None:
                     raise NotMeasured("no sandbox can stand here")
                 for _ in range(commands):
                     bare.append(time_wall(lambda: subprocess.run(COMMAND, check=True)))
                     began = time.perf_counter()
-                    assert (await workspace.cage.run(COMMAND)).exit_code == 0
+                    assert (await workspace.sandbox.run(COMMAND)).exit_code == 0
                     ours.append(time.perf_counter() - began)
 
     try:

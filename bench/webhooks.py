@@ -80,11 +80,11 @@ def serve(store: str, port_file: str) -> None:
     from closeloop.reviews.authorship import merge_known_agents
     from closeloop.store import open_store
     from closeloop.web.app import build_web_app
-    from closeloop.web.webhooks import WebhookMiddleware, WebhookSecrets
+    from closeloop.web.webhooks import WebhookConfiguration, WebhookMiddleware
 
     with open_store(store) as opened, socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        doors = WebhookSecrets(github=SECRET.decode(), agents=merge_known_agents({}))
+        doors = WebhookConfiguration(github=SECRET.decode(), agents=merge_known_agents({}))
         app = WebhookMiddleware(build_web_app(opened, token=None), opened, doors)
         server = uvicorn.Server(uvicorn.Config(app, access_log=False, log_level="warning"))
 

@@ -87,7 +87,7 @@ def time_ours(source: Path, cache: Path, rounds: int) -> float:
             for _ in range(rounds):
                 began = time.perf_counter()
                 async with workspaces.open(base, Limits()) as workspace:
-                    assert (await workspace.cage.run(["true"])).exit_code == 0
+                    assert (await workspace.sandbox.run(["true"])).exit_code == 0
                 taken.append(time.perf_counter() - began)
         return statistics.median(taken)
 

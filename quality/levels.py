@@ -111,9 +111,7 @@ def _git(repository: Path, *arguments: str) -> str:
     ).stdout
 
 
-def estimate_level_rates(
-    changes: Iterable[AssessedChange],
-) -> dict[RiskLevel, tuple[float, int]]:
+def estimate_level_rates(changes: Iterable[AssessedChange]) -> dict[RiskLevel, tuple[float, int]]:
     """By level, the estimated share that went wrong, and how many were drawn."""
     wrong: Counter[RiskLevel] = Counter()
     every: Counter[RiskLevel] = Counter()

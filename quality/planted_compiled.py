@@ -109,11 +109,7 @@ def is_told(report: ChangeReport, place: str, severity: str = "") -> bool:
 
 
 def measure_repository(
-    repository: Path,
-    work: Path,
-    plants: int,
-    language: CompiledLanguage,
-    commands: CommandSettings,
+    repository: Path, work: Path, plants: int, language: CompiledLanguage, commands: CommandSettings
 ) -> str:
     """Planted, found and found as errors without and with the compiler, and clean ones flagged."""
     name = repository.resolve().parent.name if repository.name == "repo" else repository.name

@@ -169,10 +169,7 @@ def verdicts_from_answers(
 
 
 def notes_from_answers(
-    rows: Sequence[Mapping[str, str]],
-    known: SessionSet,
-    versions: dict[str, int],
-    who: ReaderName,
+    rows: Sequence[Mapping[str, str]], known: SessionSet, versions: dict[str, int], who: ReaderName
 ) -> Iterator[SessionNotes]:
     """The failures of a filled sheet, session by session, held against what the rules found."""
     by_session: dict[str, list[tuple[str, tuple[int, ...]]]] = {}

@@ -85,12 +85,7 @@ def load_session_trace(known: SessionSet, session: str) -> Trace:
 
 
 def sample_findings(
-    known: SessionSet,
-    *,
-    rules: Collection[str] = (),
-    each: int,
-    per_session: int,
-    seed: int,
+    known: SessionSet, *, rules: Collection[str] = (), each: int, per_session: int, seed: int
 ) -> list[SampledFinding]:
     """At most `each` findings of every rule, at most `per_session` of them from one session.
 

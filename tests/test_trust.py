@@ -269,13 +269,13 @@ def test_an_agents_tool_for_checks_believes_no_more_than_the_command(
     pytest.importorskip("mcp")
     import anyio
 
-    from closeloop.cli.mcp import ChangeWish, check_wished_change
+    from closeloop.cli.mcp import ChangeArguments, check_wished_change
 
     write(repo, LOOSE)
     worktree(repo)
     monkeypatch.chdir(repo)
     monkeypatch.setenv("XDG_CACHE_HOME", str(repo.parent / "cache"))
-    anyio.run(check_wished_change, ChangeWish(tiers=("tools",)))
+    anyio.run(check_wished_change, ChangeArguments(tiers=("tools",)))
     assert not (repo.parent / "escaped").exists()
 
 

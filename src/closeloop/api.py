@@ -253,7 +253,11 @@ def read_all(path: str | os.PathLike[str]) -> list[Session]:
     with make_store(":memory:") as store:
         # One process: a script without a `__main__` guard would be started again in others.
         summary = import_sessions(
-            [source_path], store, wish=SessionFilter(), jobs=1, tell=lambda tally: None
+            [source_path],
+            store,
+            session_filter=SessionFilter(),
+            jobs=1,
+            report_progress=lambda tally: None,
         )
         for row in store.list_attempts():
             session, trace = store.load_session(row.id), store.load_trace(row.id)

@@ -15,10 +15,7 @@ Item = TypeVar("Item")
 
 
 async def run_limited(
-    items: Iterable[Item],
-    work: Callable[[Item], Awaitable[None]],
-    *,
-    jobs: int,
+    items: Iterable[Item], work: Callable[[Item], Awaitable[None]], *, jobs: int
 ) -> None:
     """Run `work` on every item, at most `jobs` at a time; the first error stops the rest."""
     await run_in_places(items, lambda item, place: work(item), jobs=jobs)

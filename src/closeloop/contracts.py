@@ -178,7 +178,7 @@ async def _run_agent(agent: Agent, replies: Sequence[ModelReply]) -> Work:
             assignment = Assignment(
                 prompt="Say that it is done.",
                 system=None,
-                cage=workspace.cage,
+                sandbox=workspace.sandbox,
                 model=FixedReplyModel(*replies),
                 variant=Variant(name="contract", agent=agent.name, limits=limits),
                 limits=limits,

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from closeloop.changes.change_check import CheckRequest
     from closeloop.changes.check_verdict import Fixer
     from closeloop.judges.judge_panel import JudgePanel
-    from closeloop.orchestration.request_delivery import DeliveryRequest, TellDelivery
+    from closeloop.orchestration.request_delivery import DeliveryCallback, DeliveryRequest
     from closeloop.records.change import ChangeReport
     from closeloop.records.errors import Fault
     from closeloop.records.evaluation import Evaluations, JudgeCase, Submission
@@ -111,15 +111,20 @@ async def run_experiment(
 
 
 def import_sessions(
-    places: Sequence[Path], store: Store, *, wish: SessionFilter, jobs: int, tell: TallyCallback
+    places: Sequence[Path],
+    store: Store,
+    *,
+    session_filter: SessionFilter,
+    jobs: int,
+    report_progress: TallyCallback,
 ) -> ImportSummary:
     """Read recordings that are new or have changed, and save their sessions."""
     from closeloop.traces.file_source import walk_files
     from closeloop.traces.session_import import ImportBuffer, find_changed_files, read_changed_files
 
-    buffer = ImportBuffer(store, tell)
-    recordings = find_changed_files(walk_files(places), buffer, wish)
-    for outcome in read_changed_files(recordings, wish, jobs):
+    buffer = ImportBuffer(store, report_progress)
+    recordings = find_changed_files(walk_files(places), buffer, session_filter)
+    for outcome in read_changed_files(recordings, session_filter, jobs):
         buffer.add_outcome(outcome)
     return buffer.finish_import()
 
@@ -132,7 +137,7 @@ async def check_change(
 ) -> ChangeReport:
     """Check a change in the requested tiers; BadInput if there is no change."""
     from closeloop.changes import change_check as check
-    from closeloop.changes.change_check import mend_change
+    from closeloop.changes.change_check import fix_change
     from closeloop.changes.change_sides import open_sides
     from closeloop.changes.names.compiled_names import add_compiled_names
 
@@ -147,7 +152,7 @@ async def check_change(
             if {"quality", "tools"} <= set(order.tiers):
                 quality = add_compiled_names(inspection, quality, tools.comparisons)
             results = check.TierResults(quality=quality, risk=risk, tools=tools)
-            results = await mend_change(order, context, results, fixer)
+            results = await fix_change(order, context, results, fixer)
         return check.build_report(order, sides, results, time.monotonic() - started)
 
 
@@ -244,17 +249,17 @@ async def learn_from_reviews(context: LearningContext, repo: str | None = None) 
 
 
 async def deliver_request(
-    request: DeliveryRequest, tell: TellDelivery = lambda progress: None
+    request: DeliveryRequest, report_progress: DeliveryCallback = lambda progress: None
 ) -> DeliveryResult:
     """Turn a request into a branch or pull request; continue where an earlier call stopped."""
     from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
     from closeloop.orchestration import request_delivery as delivery
 
-    async with delivery.open_delivery(request, tell) as run:
+    async with delivery.open_delivery(request, report_progress) as run:
         await delivery.require_host_access(run)
         work = await delivery.work_on_request(run)
-        checked = await delivery.check_and_mend(run, work, check_change)
-        checked = await delivery.check_mended(run, work, checked, check_change)
+        checked = await delivery.check_and_fix(run, work, check_change)
+        checked = await delivery.check_fixed_change(run, work, checked, check_change)
         attempt = await delivery.save_delivered_attempt(run, checked)
         rows = run.store.list_attempts(task=attempt.task)
         list(measure_attempts(run.store, rows, project_rulebook(request.settings)))

@@ -102,7 +102,7 @@ class GitRepository(Record):
 
     @property
     def shallow_commits(self) -> frozenset[str]:
-        """Commits whose parents were left out of the clone."""
+        """Return the commits whose parents are missing from the clone."""
         try:
             return frozenset((self.shared / "shallow").read_text("ascii", "replace").split())
         except FileNotFoundError:

@@ -17,11 +17,7 @@ from closeloop.attempts.attempt_execution import (
     EndAgentWork,
     attempt_identity,
 )
-from closeloop.attempts.attempt_saving import (
-    ATTEMPTS_FOLDER,
-    ResultsRefused,
-    pick_fault_to_report,
-)
+from closeloop.attempts.attempt_saving import ATTEMPTS_FOLDER, ResultsRefused, pick_fault_to_report
 from closeloop.attempts.experiment_run import (
     RunState,
     open_run,
@@ -183,7 +179,7 @@ def test_what_the_machine_failed_is_not_tried_again_after_a_fault(
                 executor=AttemptExecutor(make=make, places=1),
                 pace=AttemptPacer(plan.experiment, workshop.store),
                 mode="fill",
-                tell=lambda told: None,
+                report_progress=lambda told: None,
                 faults=faults,
             )
             slot = next(iter(plan.list_slots()))

@@ -118,7 +118,7 @@ def held(ran: Ran) -> list[str]:
 def test_a_paused_experiment_begins_nothing_until_it_is_resumed(project):
     def pause(told: RunProgress, store: Store) -> None:
         if told.stage == "prepared":
-            store.course.set_paused(store.list_experiments()[0].id, paused=True)
+            store.experiments.set_paused(store.list_experiments()[0].id, paused=True)
 
     ran = run(project, repeats=3, listen=pause)
     assert ran.started == []
@@ -127,7 +127,7 @@ def test_a_paused_experiment_begins_nothing_until_it_is_resumed(project):
     _, store = opened(project)
     with store:
         assert [course.state for course in list_experiment_statuses(store)] == ["paused"]
-        store.course.set_paused(ran.results.experiment, paused=False)
+        store.experiments.set_paused(ran.results.experiment, paused=False)
     assert len(run(project, repeats=3).started) == 6
 
 
@@ -326,7 +326,7 @@ def test_agents_cannot_be_shown_what_they_are_graded_by(project, shown, what):
 
 def test_unfinished_work_is_kept_on_a_branch(project, monkeypatch):
     async def half(self: BuiltinAgent, assignment: Assignment) -> Work:
-        await assignment.cage.write("calculator.py", b"half\n")
+        await assignment.sandbox.write("calculator.py", b"half\n")
         return Work(exit="out_of_time", trace=Trace(reader="x", reader_version=1))
 
     monkeypatch.setattr(BuiltinAgent, "work", half)
@@ -362,7 +362,7 @@ def test_what_the_agent_lacked_is_kept_and_shown(project):
     settings, store = opened(project)
     with store:
         told = load_story(store, ran.results.attempts[0].id, project_rulebook(settings))
-        assert store.course.list_insights(repo=None) == list(told.insights)
+        assert store.experiments.list_insights(repo=None) == list(told.insights)
     assert ran.results.insights == told.insights
     assert [(one.type, one.text) for one in told.insights] == [
         ("agent_self_feedback", "A key sk-ant-api03-")

@@ -61,7 +61,7 @@ def test_the_next_agent_begins_while_the_work_of_another_is_graded(project: Path
                 executor=AttemptExecutor(make=make, places=1),
                 pace=AttemptPacer(plan.experiment, context.store),
                 mode="fill",
-                tell=lambda progress: None,
+                report_progress=lambda progress: None,
             )
             await run_attempts(run)
             assert len(context.store.list_attempts()) == 3
@@ -119,10 +119,10 @@ def test_a_cost_is_counted_once_when_its_attempt_is_saved(project: Path) -> None
                 executor=AttemptExecutor(make=make, places=1),
                 pace=pace,
                 mode="fill",
-                tell=lambda progress: None,
+                report_progress=lambda progress: None,
             )
             await run_attempts(run)
-            assert context.store.course.total_cost(plan.experiment) == pytest.approx(1.2)
+            assert context.store.experiments.total_cost(plan.experiment) == pytest.approx(1.2)
 
     anyio.run(go)
     assert len(spent) == 2

@@ -48,7 +48,7 @@ def test_a_database_that_is_away_for_a_while_ends_no_work_and_the_lease_is_renew
             await anyio.sleep(1.2)
             admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
             with anyio.fail_after(PATIENCE):
-                while not store.course.list_claimed_jobs():  # noqa: ASYNC110 - a row, which wakes nobody
+                while not store.experiments.list_claimed_jobs():  # noqa: ASYNC110 - a row, which wakes nobody
                     await anyio.sleep(0.02)
 
         run_beside(store, 1, work)

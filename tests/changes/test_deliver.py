@@ -66,7 +66,7 @@ def test_what_was_delivered_is_an_attempt_with_cost_report_and_what_the_agent_la
         assert row.cost
         (report,) = store.reports.list_reports(10, attempt=row.id)
         assert (report.level, report.title) == ("low", REQUEST)
-        (insight,) = store.course.list_insights(attempt=row.id)
+        (insight,) = store.experiments.list_insights(attempt=row.id)
         assert (insight.type, insight.text) == ("agent_self_feedback", FEEDBACK)
         change = store.load_change(row.id)
         assert change is not None

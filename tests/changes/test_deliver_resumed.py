@@ -162,9 +162,7 @@ def test_a_branch_that_people_went_on_with_is_left_as_it_is(tmp_path: Path) -> N
         assert pushed == git(project, "rev-parse", "main").strip()
 
 
-def test_a_dry_run_makes_the_branch_and_the_next_run_opens_the_pull_request(
-    tmp_path: Path,
-) -> None:
+def test_a_dry_run_makes_the_branch_and_the_next_run_opens_the_pull_request(tmp_path: Path) -> None:
     project = build(tmp_path / "project", first=writes(DOUBLE))
     with hosted(project) as github:
         dry = ask(project, environ=github.environ, dry_run=True)

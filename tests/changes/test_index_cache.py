@@ -208,7 +208,7 @@ def test_a_check_leaves_its_cache_in_one_file(repository: Path, tmp_path: Path) 
 
     assert [path.name for path in cache.glob("syntax-*")] == [ParseCache(cache).path.name]
     with indexed(repository, cache) as index:
-        assert index.shelf.read_module(f"python:{index.sources['shop/new.py'].blob}")
+        assert index.parse_cache.read_module(f"python:{index.sources['shop/new.py'].blob}")
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(repository: Path, tmp_path: Path) -> None:

@@ -158,10 +158,7 @@ CLEAN = {
         "class C { void a(Kind k) { switch (k) { case ROUND_UP: } } }",
     ),
     "get beside set": ("shop/use.py", "def a(x):\n    x.set_colours(1)\n    x.get_colours()"),
-    "another first letter": (
-        "shop/cli.py",
-        "def tell():\n    click.echo(1)\n    click.secho(2)",
-    ),
+    "another first letter": ("shop/cli.py", "def tell():\n    click.echo(1)\n    click.secho(2)"),
     "another letter": ("shop/use.py", "def a(x):\n    x.set_xlabel(1)\n    x.set_ylabel(1)"),
     "a word of what runs a script": ("lib/use.ts", "export const all = browse(1)"),
     "the plural of another's": ("lib/use.ts", "console.log(await build().logs, one.logs)"),

@@ -25,15 +25,15 @@ from closeloop.changes.report_formats import (
     render_report,
     render_terminal_report,
 )
-from closeloop.records.change import ChangeReport, MendingResult, ToolRun
+from closeloop.records.change import ChangeReport, FixingResult, ToolRun
 from closeloop.records.errors import BadInput
 from closeloop.records.finding import Finding
 from report_example import BAD, BLOBS, CHANGE, CLEAN, RULES, finding
 
 SCHEMA = Path(__file__).resolve().parents[3] / "shared" / "sarif" / "sarif-schema-2.1.0.json"
 ODD = "\x00\x1b[31m \ud800 \uffff & < > \" ' ]]> \u202e"
-MENDED = replace(BAD, mending=MendingResult(tries=2, patch="/cache/mended/1f.patch"))
-LEFT = replace(BAD, mending=MendingResult(tries=1, left=BAD.tools[:1], note="it ran out of time"))
+MENDED = replace(BAD, mending=FixingResult(tries=2, patch="/cache/mended/1f.patch"))
+LEFT = replace(BAD, mending=FixingResult(tries=1, left=BAD.tools[:1], note="it ran out of time"))
 EVENTS = Finding(rule="spiral", version=1, severity="warning", message="Six rounds.", events=(4, 9))
 
 

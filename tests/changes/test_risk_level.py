@@ -27,13 +27,7 @@ from closeloop.changes.risk.risk_model import (
     likelihood_band,
     list_disordered_levels,
 )
-from closeloop.records.change import (
-    Inspection,
-    RevertChance,
-    Risk,
-    RiskFactor,
-    RiskLevel,
-)
+from closeloop.records.change import Inspection, RevertChance, Risk, RiskFactor, RiskLevel
 from closeloop.records.estimate import wilson_rate
 from closeloop.records.settings import CheckSettings
 

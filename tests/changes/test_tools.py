@@ -16,9 +16,9 @@ from closeloop.changes.change_check import CheckRequest, judge_trial
 from closeloop.changes.change_sides import ChangeQuery, CheckContext, open_sides
 from closeloop.changes.check_verdict import (
     AgentFixer,
+    FixedChange,
     Fixer,
     FixSubject,
-    MendedChange,
     build_fix_prompt,
     run_fix_cycles,
 )
@@ -67,8 +67,8 @@ def repo(tmp_path: Path) -> Path:
 
 def ran(
     repo: Path, *tools: CheckTool, timeout: float = PATIENCE, fixer: Fixer | None = None
-) -> tuple[list[ToolRun], MendedChange | None]:
-    async def go() -> tuple[list[ToolRun], MendedChange | None]:
+) -> tuple[list[ToolRun], FixedChange | None]:
+    async def go() -> tuple[list[ToolRun], FixedChange | None]:
         with open_sides(repo, ChangeQuery()) as sides:
             async with WorkspacePool(
                 repo.parent / "cache", SandboxSettings(kind="none")
@@ -232,13 +232,13 @@ class Mender:
         if self.fault:
             raise self.fault
         text = self.right if len(self.prompts) == 2 else "def total(prices):\n    return 0\n"
-        await assignment.cage.write("cart.py", text.encode())
+        await assignment.sandbox.write("cart.py", text.encode())
         return Work(exit="finished", trace=Trace(reader="mender", reader_version=1))
 
 
 def fixer(agent: Mender) -> Fixer:
     variant = Variant(name="mender", agent="mender", limits=Limits(seconds=PATIENCE))
-    return AgentFixer(agent=agent, door=None, variant=variant)
+    return AgentFixer(agent=agent, model_proxy=None, variant=variant)
 
 
 def test_an_agent_gets_what_broke_and_up_to_two_tries(repo: Path) -> None:
@@ -290,7 +290,9 @@ def test_errors_of_the_code_start_a_fix_cycle_too(repo: Path) -> None:
     query = "def find(db, name):\n    {}\n"
     (repo / "cart.py").write_text(query.format('db.execute(f"SELECT 1 FROM c WHERE n = {name}")'))
     mender = Mender(query.format('db.execute("SELECT 1 FROM c WHERE n = ?", (name,))'))
-    fixer = AgentFixer(agent=mender, door=None, variant=Variant(name="mender", agent="mender"))
+    fixer = AgentFixer(
+        agent=mender, model_proxy=None, variant=Variant(name="mender", agent="mender")
+    )
     order = CheckRequest(root=repo, cache=repo.parent / "cache", tiers=("quality", "tools"))
 
     async def check() -> ChangeReport:
@@ -312,7 +314,9 @@ def test_an_error_that_stays_is_told_and_no_patch_is_offered(repo: Path) -> None
     (repo / "cart.py").write_text(text)
     mender = Mender(text.replace("find", "look_for"))
     mender.prompts.append("")
-    fixer = AgentFixer(agent=mender, door=None, variant=Variant(name="mender", agent="mender"))
+    fixer = AgentFixer(
+        agent=mender, model_proxy=None, variant=Variant(name="mender", agent="mender")
+    )
     settings = CheckSettings(fix_cycles=1)
     order = CheckRequest(root=repo, cache=repo.parent / "cache", settings=settings)
 

@@ -248,9 +248,7 @@ def test_the_time_left_follows_the_wall_time_of_finished_attempts():
     experiment = Experiment(id="e", tasks=("d",), variants=("v",), repeats=10)
     now = 0.0
     bar = RunProgressBar(
-        ExperimentPlan(experiment=experiment, tasks=(task,), variants=(variant,)),
-        None,
-        lambda: now,
+        ExperimentPlan(experiment=experiment, tasks=(task,), variants=(variant,)), None, lambda: now
     )
 
     def record(stage: RunStage, number: int) -> None:

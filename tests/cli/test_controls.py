@@ -12,7 +12,7 @@ from closeloop.cli import main
 from closeloop.cli.config import load_project
 from closeloop.store.store import open_existing_store
 from closeloop.web.page import NoQuery, PageContext
-from closeloop.web.pages.compare import CompareAsked, compare
+from closeloop.web.pages.compare import CompareQuery, compare
 from closeloop.web.pages.experiments import experiments
 
 
@@ -68,7 +68,7 @@ def test_pages_that_compare_show_the_controls(project, capsys):
         page_context = PageContext(store, configuration.settings, project)
         page_context.metric_cache.patience = None
         view = experiments(page_context, NoQuery())
-        asked = CompareAsked(variants=("noop", "reference"))
+        asked = CompareQuery(variants=("noop", "reference"))
         comparison = compare(page_context, asked)
     assert view.verdicts[results["experiment"]].comparison.here_word == "better"
     assert comparison.report is not None

@@ -91,15 +91,7 @@ def on_terminal(columns: int, folder: Path, *arguments: str) -> list[str]:
 
 @pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize(
-    "command",
-    [
-        (
-            "list",
-            "attempts",
-        ),
-        ("find", "invoice"),
-        ("find", "rounding tax"),
-    ],
+    "command", [("list", "attempts"), ("find", "invoice"), ("find", "rounding tax")]
 )
 def test_a_list_fits_its_terminal_and_cuts_no_id(
     folder: Path, columns: int, command: tuple[str, ...]

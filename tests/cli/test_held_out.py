@@ -83,11 +83,7 @@ def test_a_look_is_in_the_ledger_with_who_when_why_and_the_change(project, capsy
     look(capsys)
     first, *others = json.loads(closeloop(capsys, "task", "unsealed", "--json"))["items"]
     assert not others
-    assert (first["who"], first["reason"], first["count"]) == (
-        "ann@example.org",
-        "a new prompt",
-        1,
-    )
+    assert (first["who"], first["reason"], first["count"]) == ("ann@example.org", "a new prompt", 1)
     assert first["at"].startswith("20")
     look(capsys, "--variant", "closer")
     again = json.loads(closeloop(capsys, "task", "unsealed", "--json"))["items"]

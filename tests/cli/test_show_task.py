@@ -12,7 +12,7 @@ import small_project
 from closeloop.cli import main
 from closeloop.store import open_store
 from closeloop.web.page import PageContext
-from closeloop.web.pages.experiments import ExperimentAsked, experiment
+from closeloop.web.pages.experiments import ExperimentQuery, experiment
 
 
 def closeloop(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
@@ -42,7 +42,7 @@ def test_a_task_is_shown_over_its_repeats(tmp_path, monkeypatch, capsys):
     with open_store(str(folder / ".closeloop/closeloop.db")) as store:
         desk = PageContext(store)
         desk.metric_cache.patience = None
-        view = experiment(desk, ExperimentAsked(experiment=store.list_experiments()[0].id))
+        view = experiment(desk, ExperimentQuery(experiment=store.list_experiments()[0].id))
     assert view.now is not None
     assert json.loads(msgspec.json.encode(view.now.tasks[0].variants[0].fixed))["hits"] == 2
     figures = json.loads(

@@ -29,7 +29,7 @@ def make_tried_demo(folder: Path) -> None:
     with (folder / "closeloop.toml").open("a") as settings:
         settings.write(f'\n[sandbox]\nkind = "none"\nenv = ["{BARE_PYTEST}"]\n')
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(confirm, "ENOUGH", ())  # probe once: tests/runs covers further rounds
+        patch.setattr(confirm, "MIN_ASSERTIONS", ())  # probe once: tests/runs covers further rounds
         for words in (
             ("task", "check", "--test-runs", "1"),
             ("run", "--variant", "careful"),

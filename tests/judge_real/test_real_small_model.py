@@ -119,7 +119,7 @@ def judged(
 
             rubric = parse_rubric(RUBRIC.encode(), "tiny.toml")
             judge = OpenJudge(
-                judge=checks, model="smollm2", door=door, rubric=rubric, confirm="always"
+                judge=checks, model="smollm2", open_model=door, rubric=rubric, confirm="always"
             )
             with anyio.fail_after(240):
                 made = await evaluate_outputs(

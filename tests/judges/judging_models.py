@@ -53,7 +53,7 @@ def opened(
     return OpenJudge(
         judge=checks,
         model=model.name,
-        door=door,
+        open_model=door,
         rubric=rubric,
         samples=samples,
         confirm=confirm,

@@ -31,8 +31,7 @@ from closeloop.records.task import Limits, Task
 from closeloop.store import open_store
 
 SCRIPT = judge_script(
-    ("return a [+] b", "yes", "return a + b"),
-    ("BEGIN task", "no", "the sum of two"),
+    ("return a [+] b", "yes", "return a + b"), ("BEGIN task", "no", "the sum of two")
 )
 REQUEST = "Write add, the sum of two numbers."
 GOOD = "--- /dev/null\n+++ b/add.py\n@@ -0,0 +1,2 @@\n+def add(a, b):\n+    return a + b\n"
@@ -224,7 +223,7 @@ def test_two_hundred_evaluations_at_once_in_one_process() -> None:
             judge = OpenJudge(
                 judge=checks,
                 model="m",
-                door=lambda before: gateway.open_proxy("m", served, Limits(), first=True),
+                open_model=lambda before: gateway.open_proxy("m", served, Limits(), first=True),
                 rubric=CODE,
             )
             bench = JudgePanel(judges=(judge,), concurrency=200)

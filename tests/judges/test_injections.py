@@ -16,11 +16,7 @@ from msgspec.structs import replace
 
 from closeloop.judges import judge_calibration
 from closeloop.judges.change_review import LAST_LINE as LAST_OF_REVIEWS
-from closeloop.judges.change_review import (
-    ReviewAnswer,
-    ReviewChunk,
-    review_chunk,
-)
+from closeloop.judges.change_review import ReviewAnswer, ReviewChunk, review_chunk
 from closeloop.judges.evaluator import evaluate_outputs
 from closeloop.judges.judge_panel import LAST_LINE as LAST_OF_PAIRS
 from closeloop.judges.judge_panel import compare_outputs

@@ -189,7 +189,9 @@ def test_a_judge_that_raises_is_to_blame_and_nobody_else() -> None:
         parts = {"name": "odd", "version": 1, "pose": checks.pose, "read": checks.read, **broken}
         model = Asked(fair)
         judge = bench(model).judges[0]
-        odd = OpenJudge(judge=SimpleNamespace(**parts), model="m", door=judge.door, rubric=CODE)
+        odd = OpenJudge(
+            judge=SimpleNamespace(**parts), model="m", open_model=judge.open_model, rubric=CODE
+        )
 
         async def go(odd: OpenJudge = odd) -> Evaluations:
             return await evaluate_outputs(
@@ -219,7 +221,7 @@ def asked_of_plan(
             judge = OpenJudge(
                 judge=checks,
                 model="m",
-                door=lambda before: gateway.open_proxy(
+                open_model=lambda before: gateway.open_proxy(
                     "m", served, Limits(), heard.append, first=True
                 ),
                 rubric=CODE,
@@ -300,9 +302,7 @@ class Away:
         self._store.judged.save_evaluations(made)
 
 
-def test_evaluations_are_kept_as_they_come_and_again_when_the_store_is_back(
-    tmp_path: Path,
-) -> None:
+def test_evaluations_are_kept_as_they_come_and_again_when_the_store_is_back(tmp_path: Path) -> None:
     plan = [Subtask(id=f"t{number}", prompt="Add.") for number in range(3)]
     outputs = {one.id: TaskOutput(task=one.id, text="return a + b") for one in plan}
     cases = cases_from_plan("Sums.", plan, outputs, {})

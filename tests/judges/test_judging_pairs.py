@@ -33,13 +33,7 @@ def says(request: ModelRequest, better: str, **quotes: list[str]) -> dict[str, A
     there = {"evidence_a": ["return a + b"], "evidence_b": ["raise SystemExit"]}
     if not first:
         there = {"evidence_a": ["raise SystemExit"], "evidence_b": ["return a + b"]}
-    return {
-        "seal": seal_in(request),
-        **there,
-        **quotes,
-        "reasoning": "It adds.",
-        "better": better,
-    }
+    return {"seal": seal_in(request), **there, **quotes, "reasoning": "It adds.", "better": better}
 
 
 def fair(request: ModelRequest) -> Any:
@@ -63,7 +57,7 @@ def test_what_the_first_order_used_counts_against_the_limits_of_the_second() -> 
         return nullcontext(Asked(fair))
 
     (judge,) = bench(Asked(fair)).judges
-    anyio.run(compare_outputs, replace(judge, door=door), case(GOOD), BAD)
+    anyio.run(compare_outputs, replace(judge, open_model=door), case(GOOD), BAD)
     assert [one.input_tokens for one in told] == [None, 100, 200, 300]  # twice in both orders
 
 

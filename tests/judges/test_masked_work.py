@@ -32,11 +32,7 @@ from closeloop.records.evaluation import (
 )
 from closeloop.records.settings import JudgeConfirmation
 from closeloop.records.trace import Command, Edit, Message, ModelRequest, Read, ToolUse
-from closeloop.text.text_masking import (
-    LANGUAGE_WORDS,
-    collect_known_texts,
-    mask_patch,
-)
+from closeloop.text.text_masking import LANGUAGE_WORDS, collect_known_texts, mask_patch
 from prompt_injections import INJECTIONS, LATER_INJECTIONS, file_of
 
 REQUEST = (
@@ -375,10 +371,7 @@ def test_honest_reports_are_asked_about_once() -> None:
 
 @pytest.mark.parametrize(
     ("confirm", "text", "askings"),
-    [
-        ("never", "def subtract(a, b): pass", 1),
-        ("always", "def subtract(a, b): pass", 2),
-    ],
+    [("never", "def subtract(a, b): pass", 1), ("always", "def subtract(a, b): pass", 2)],
 )
 def test_a_review_is_asked_for_again_as_the_setting_says(
     confirm: JudgeConfirmation, text: str, askings: int

@@ -104,10 +104,7 @@ def test_an_agent_reads_how_it_worked(project: Path) -> None:
             "role": "user",
             "content": [{"type": "tool_result", "tool_use_id": "t", "content": "Edited."}],
         },
-        {
-            "role": "assistant",
-            "content": [{"type": "text", "text": "Fixed, and all tests pass."}],
-        },
+        {"role": "assistant", "content": [{"type": "text", "text": "Fixed, and all tests pass."}]},
     ]
     lines = [
         {**shared, "type": one["role"], "message": one, "uuid": f"{number}", "parentUuid": None}

@@ -26,9 +26,7 @@ class Installation:
         self.package = folder / "installed" / "closeloop"
         self.project = folder / "project"
         shutil.copytree(
-            Path(closeloop.__file__).parent,
-            self.package,
-            ignore=shutil.ignore_patterns("static"),
+            Path(closeloop.__file__).parent, self.package, ignore=shutil.ignore_patterns("static")
         )
         self.project.mkdir()
         self.run("import", str(FIXTURES / "claude_code"))
@@ -68,9 +66,7 @@ def installation(tmp_path: Path) -> Installation:
     return Installation(tmp_path)
 
 
-def test_a_changed_measure_reaches_stored_attempts_and_no_facts(
-    installation: Installation,
-) -> None:
+def test_a_changed_measure_reaches_stored_attempts_and_no_facts(installation: Installation) -> None:
     assert installation.read_feedback() is not None
     facts, measured = installation.rows(*FACTS), installation.rows("measurements")
 

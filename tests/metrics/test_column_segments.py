@@ -53,7 +53,7 @@ def save(store: Store, number: int, *, user: str | None = None) -> None:
 
 def listed(columns: AttemptColumns) -> dict[str, Any]:
     lists: dict[str, Any] = {"attempts": [*columns.attempts]}
-    for name, column in columns.held.items():
+    for name, column in columns.columns.items():
         lists[name] = [None if value != value else value for value in column.tolist()]
     return lists
 

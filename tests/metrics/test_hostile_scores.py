@@ -90,12 +90,12 @@ def tried(store: Store, task: str, variant: str = "a", **more: object) -> str:
 )
 def test_what_is_not_of_the_kind_of_a_score_is_refused(name: str, written: object) -> None:
     with pytest.raises(BadInput):
-        parse_score(CATALOGUE.given[name], written)
+        parse_score(CATALOGUE.definitions[name], written)
 
 
 def test_a_yes_is_a_rate_and_zero_has_no_sign() -> None:
-    assert parse_score(CATALOGUE.given["would-merge"], True) == (1.0, None)
-    value, _ = parse_score(CATALOGUE.given["would-merge"], "-0.0")
+    assert parse_score(CATALOGUE.definitions["would-merge"], True) == (1.0, None)
+    value, _ = parse_score(CATALOGUE.definitions["would-merge"], "-0.0")
     assert str(value) == "0.0"
 
 
@@ -314,7 +314,7 @@ def test_nobody_gives_the_scores_of_a_judge_that_closeloop_asks(store: Store) ->
 def test_a_question_of_reviews_is_declared_as_a_rate_or_not_at_all() -> None:
     asked = ReviewSettings(questions={"has-risk": "Is it risky?"})
     less = Settings(review=asked, scores={"has-risk": ScoreSettings(kind="rate", better="less")})
-    assert project_scores(less).given["has-risk"].better == "less"
+    assert project_scores(less).definitions["has-risk"].better == "less"
     scale = ScoreSettings(kind="ordinal", low=1, high=5)
     with pytest.raises(BadInput, match="whose answers are a rate"):
         project_scores(Settings(review=asked, scores={"has-risk": scale}))

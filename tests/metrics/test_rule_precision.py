@@ -50,7 +50,7 @@ def test_votes_are_scores_of_a_person_and_the_last_word_counts(store: Store) -> 
     )  # fmt: skip
     assert (score.value, score.note) == (0.5, "#9 right, #21 wrong")
     assert say(store, attempt, 21, "right", minute=2) == {9: "right", 21: "right"}
-    assert "right-spiral" in project_scores(Settings()).given
+    assert "right-spiral" in project_scores(Settings()).definitions
 
 
 def test_an_attempt_counts_once_and_other_versions_of_the_rule_do_not(store: Store) -> None:

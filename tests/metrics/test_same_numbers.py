@@ -21,12 +21,7 @@ from starlette.testclient import TestClient
 from closeloop.cli.config import load_project
 from closeloop.metrics.metric_figures import format_bounds, format_metric_value
 from closeloop.metrics.variant_pairs import format_secondary
-from closeloop.records.estimate import (
-    Metric,
-    MetricValue,
-    SecondaryMetric,
-    VariantComparison,
-)
+from closeloop.records.estimate import Metric, MetricValue, SecondaryMetric, VariantComparison
 from closeloop.records.score import Score, ScoreSummary
 from closeloop.store import Store, open_store
 from closeloop.text.wording import format_percent

@@ -61,7 +61,7 @@ def give(store: Store, attempt: str, **values: float | str) -> None:
 
 
 def make_score(attempt: str, name: str, value: float | str, by: str = "ann") -> Score:
-    number, label = parse_score(CATALOGUE.given[name], value)
+    number, label = parse_score(CATALOGUE.definitions[name], value)
     return Score(
         attempt=attempt,
         name=name,
@@ -80,10 +80,7 @@ def attached(store: Store, *names: str, catalogue: ScoreCatalogue = CATALOGUE) -
 def scored_task(store: Store, variant: str, task: str, **values: float | str) -> str:
     """One attempt at a task without a check, and what was said of it."""
     made = add_attempt(
-        store,
-        add_task(store, task, acceptance=Acceptance()),
-        add_variant(store, variant),
-        None,
+        store, add_task(store, task, acceptance=Acceptance()), add_variant(store, variant), None
     )
     give(store, made.id, **values)
     return made.id
@@ -208,7 +205,7 @@ def _fields(score: Score) -> dict[str, object]:
     ],
 )
 def test_what_is_in_range_is_kept(name: str, written: object, kept: tuple[object, object]) -> None:
-    assert parse_score(CATALOGUE.given[name], written) == kept
+    assert parse_score(CATALOGUE.definitions[name], written) == kept
 
 
 @pytest.mark.parametrize(
@@ -224,7 +221,7 @@ def test_what_is_in_range_is_kept(name: str, written: object, kept: tuple[object
 )
 def test_what_is_out_of_range_is_refused(name: str, written: object, says: str) -> None:
     with pytest.raises(BadInput, match=says):
-        parse_score(CATALOGUE.given[name], written)
+        parse_score(CATALOGUE.definitions[name], written)
 
 
 @pytest.mark.parametrize(

@@ -133,8 +133,8 @@ class World:
             merge=self.merge,
             check_whole=self.check_whole,
             keep=self.keep,
-            held=self.hold,
-            tell=self.told.append,
+            find_block_reason=self.hold,
+            report_progress=self.told.append,
         )
         wanted = OrchestrateSettings(**terms)  # type: ignore[arg-type]
         return anyio.run(run_subtasks, what, wanted, hands, known)

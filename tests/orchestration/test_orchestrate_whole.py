@@ -71,12 +71,7 @@ def write_script(project: Path, *dialogues: tuple[str, list[dict[str, Any]]]) ->
     (project / "worker.json").write_text(orchestrated.script("worker", [*dialogues]))
 
 
-GOES_WELL = [
-    ("add", 1, True),
-    ("double", 1, False),
-    ("double", 2, True),
-    ("notes", 1, True),
-]
+GOES_WELL = [("add", 1, True), ("double", 1, False), ("double", 2, True), ("notes", 1, True)]
 
 
 def test_a_bad_task_is_judged_tried_again_with_what_was_wrong_and_passes(
@@ -142,11 +137,7 @@ def test_a_bad_task_is_judged_tried_again_with_what_was_wrong_and_passes(
         assert row[5] > 0
         assert row[6] == "finished"
     retried = "SELECT task, retries, passed_first, passed FROM plan_retries ORDER BY task"
-    assert rows(store_url, retried) == [
-        ("add", 0, 1, 1),
-        ("double", 1, 0, 1),
-        ("notes", 0, 1, 1),
-    ]
+    assert rows(store_url, retried) == [("add", 0, 1, 1), ("double", 1, 0, 1), ("notes", 0, 1, 1)]
     graded = "SELECT overall_pass, tasks, judged, passed, score, grade FROM plan_grades"
     assert rows(store_url, graded) == [(True, 3, 3, 3, 1.0, "A")]
     trend = "SELECT judged, pass_rate, first_try_rate, score FROM plan_quality_trend"
@@ -685,9 +676,7 @@ def test_only_one_process_carries_out_a_plan(
     assert f"Another process runs plan {plan}" in capsys.readouterr().err
 
 
-def test_a_judge_that_could_not_be_read_is_asked_again_when_the_plan_goes_on(
-    project: Path,
-) -> None:
+def test_a_judge_that_could_not_be_read_is_asked_again_when_the_plan_goes_on(project: Path) -> None:
     (project / "judge.json").write_text(
         orchestrated.script("judge", [("", [{"say": "Well."}] * 2)])
     )
@@ -721,8 +710,8 @@ def test_sub_agents_are_told_what_reviewers_taught_where_that_is_set(project, ca
     typed("orchestrate", "plan.json", "--json")
     story = newest(project)
     with stored(project) as store:
-        (whole,) = store.memory.list_offers(str(project), [story.ending.attempt])
-        every = store.memory.list_offers(str(project))
+        (whole,) = store.memory.list_context_records(str(project), [story.ending.attempt])
+        every = store.memory.list_context_records(str(project))
         assert len(every) == len(story.tries) + 1
         assert all(offer.rules == (rule.id,) for offer in every)
         assert whole.tokens == sum(offer.tokens for offer in every if offer.prompt)

@@ -6,9 +6,7 @@ import pytest
 
 from closeloop.process.check_results import check_from_command
 from closeloop.records.change import CheckFailures, CommandEffect, TraceCheck
-from closeloop.records.trace import (
-    Command,
-)
+from closeloop.records.trace import Command
 
 FAILING = (
     "FAILED a.py::test_x - assert 1 == 2\n"

@@ -104,9 +104,7 @@ def test_the_same_failing_command_three_times_with_nothing_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    "between",
-    [edit(), {"run": {"command": "pip install x", "exit": 0}}],
-    ids=["edit", "install"],
+    "between", [edit(), {"run": {"command": "pip install x", "exit": 0}}], ids=["edit", "install"]
 )
 def test_the_same_command_after_a_change_is_normal_work(between: dict[str, object]) -> None:
     run = {"run": {"command": "npm run deploy", "exit": 1, "output": "denied"}}

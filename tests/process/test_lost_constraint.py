@@ -67,10 +67,7 @@ def test_the_forbidden_thing_is_done(words: str, event: dict) -> None:
         ("Don't push to main.", _run("git push origin topic")),
         ("Use pnpm, not npm.", _run("pnpm install")),
         ("Do not add dependencies.", _run("npm install")),
-        (
-            "Do not add dependencies.",
-            edit("requirements.txt", before="flask==2", after="flask==3"),
-        ),
+        ("Do not add dependencies.", edit("requirements.txt", before="flask==2", after="flask==3")),
         (
             "Do not add dependencies.",
             edit("pyproject.toml", before='version = "1.0"', after='version = "1.1"'),

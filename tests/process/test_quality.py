@@ -30,11 +30,7 @@ sys.path.insert(0, str(ROOT / "quality"))
 import page  # noqa: E402
 from own import Score, scores  # noqa: E402
 from people import runs  # noqa: E402
-from reading_records import (  # noqa: E402
-    count_readings,
-    load_readings,
-    summarise_readings,
-)
+from reading_records import count_readings, load_readings, summarise_readings  # noqa: E402
 from repetition import STRINGS, TOGETHER, agreements  # noqa: E402
 
 PAGES = ROOT / "docs" / "rules"
@@ -55,13 +51,15 @@ def own() -> dict[str, Score]:
 
 def test_the_counts_that_ship_are_those_of_the_labelled_set(own: dict[str, Score]) -> None:
     assert load_measured_quality().rules == page.counts(own.values()), (
-        "run `make reading ARGS=--write`"
+        "run `make quality ARGS='--rules --write'`"
     )
 
 
 def test_the_counts_that_ship_are_those_of_the_readings() -> None:
     lines, measured = load_readings(), load_measured_quality()
-    assert measured.readings == count_readings(lines, VERSIONS), "run `make reading ARGS=--write`"
+    assert measured.readings == count_readings(lines, VERSIONS), (
+        "run `make quality ARGS='--rules --write'`"
+    )
     assert measured.reading_summary == summarise_readings(lines, VERSIONS)
 
 
@@ -74,7 +72,7 @@ def test_the_index_of_the_rules_shows_what_was_measured(own: dict[str, Score]) -
         "cases": page.cases(scored),
     }
     for name, table in tables.items():
-        assert page.between(text, name) == table, "run `make reading ARGS=--write`"
+        assert page.between(text, name) == table, "run `make quality ARGS='--rules --write'`"
     assert f"Measured on {load_measured_quality().date}." in text
 
 

@@ -298,8 +298,7 @@ def test_what_is_committed_holds_no_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
-    [{"source": "two words"}, {"session": SECRET}, {"rule": "x\ny"}, {"date": "today"}],
+    "given", [{"source": "two words"}, {"session": SECRET}, {"rule": "x\ny"}, {"date": "today"}]
 )
 def test_words_are_refused_where_a_name_belongs(tmp_path: Path, given: dict[str, str]) -> None:
     with pytest.raises(BadInput):

@@ -17,12 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "quality"))
 import reading  # noqa: E402
 import reading_terminal  # noqa: E402
-from reading_records import (  # noqa: E402
-    FindingVerdict,
-    SessionNotes,
-    load_readings,
-    save_reading,
-)
+from reading_records import FindingVerdict, SessionNotes, load_readings, save_reading  # noqa: E402
 
 SECRET = "the user's own words"
 

@@ -55,11 +55,7 @@ def test_short_lines_are_alike_by_accident() -> None:
 
 
 def test_edits_before_the_handoff_are_not_repeated_by_it() -> None:
-    events = [
-        ADDS,
-        {"handoff": {"brief": "Go on", "child": "child"}},
-        {"lane": "child", **ADDS},
-    ]
+    events = [ADDS, {"handoff": {"brief": "Go on", "child": "child"}}, {"lane": "child", **ADDS}]
     assert found("redone-work", events, lanes=LANES) == []
 
 

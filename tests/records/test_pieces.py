@@ -7,11 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.providers.provider_streams import (
-    MIN_PIECE_BYTES,
-    RequestSplitter,
-    split_into_pieces,
-)
+from closeloop.providers.provider_streams import MIN_PIECE_BYTES, RequestSplitter, split_into_pieces
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=30),

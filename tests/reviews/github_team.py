@@ -152,12 +152,7 @@ class Team:
         self._tell("check_run", "ci[bot]", action="completed", check_run=run)
 
     def review(
-        self,
-        number: int,
-        by: str | None,
-        state: str,
-        *lines: tuple[str, int, str],
-        **given: str,
+        self, number: int, by: str | None, state: str, *lines: tuple[str, int, str], **given: str
     ) -> int:
         """A review with comments on lines: path, line, words; `body`, and the `hunk` of those."""
         pull = self._touch(number)

@@ -69,7 +69,7 @@ def note(number: int, at: datetime, text: str) -> Fact:
 
 def school_of(store: Store, model: Model | None = None, *, always: bool = False) -> LearningContext:
     return LearningContext(
-        shelf=RuleIndex(store, ngrams),
+        rule_index=RuleIndex(store, ngrams),
         agents=AGENTS,
         model=model,
         judge=RemarkJudge(model, store, 1000) if model else None,

@@ -59,7 +59,9 @@ def asked(api: Api, store: Store, **given: Any) -> int:
         waits.append(seconds)
 
     async def ask() -> int:
-        wanted = BackfillRequest(repo=REPO, store=store, agents=AGENTS, tell=lambda done: None)
+        wanted = BackfillRequest(
+            repo=REPO, store=store, agents=AGENTS, report_count=lambda done: None
+        )
         async with open_github(REPO, TOKEN, api.address, pause) as hub:
             return await backfill_github(hub, wanted)
 

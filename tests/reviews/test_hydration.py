@@ -125,12 +125,12 @@ def test_a_review_that_tries_to_instruct_the_agent_stays_a_quotation(store):
 def test_work_that_falls_to_the_control_arm_is_told_nothing_and_that_is_logged(store):
     rule = add_rule(store, "Use the project's logger instead of print.", REPO, "ann", day(0))
     settings = MemorySettings(control=0.5, seed=1)
-    shelf = RuleIndex(store, ngrams)
+    rule_index = RuleIndex(store, ngrams)
     for number in range(40):
         work = UpcomingWork(repo=REPO, text="Log it.", key=f"task-{number}")
-        give_context(shelf, work, settings, day(9))
-        give_context(shelf, work, settings, day(10))
-    offers = store.memory.list_offers(REPO)
+        give_context(rule_index, work, settings, day(9))
+        give_context(rule_index, work, settings, day(10))
+    offers = store.memory.list_context_records(REPO)
     assert len(offers) == 40
     arms = {offer.key: offer.arm for offer in offers}
     assert arms == {key: assign_memory_arm(key, 1, 0.5) for key in arms}
@@ -145,7 +145,7 @@ def test_what_an_agent_is_told_when_it_asks_again_counts_too(store):
     set_rule_state(store, first, "retired", "ann", day(1))
     second = add_rule(store, "Never log personal data.", REPO, "ann", day(2))
     told(store, key="agent/1")
-    (offer,) = store.memory.list_offers(REPO)
+    (offer,) = store.memory.list_context_records(REPO)
     assert offer.rules == (first.id, second.id)
 
 
@@ -399,7 +399,7 @@ def test_the_control_group_is_told_so_and_standard_output_stays_empty(store, pro
 def test_without_the_encoder_it_is_said_once_what_is_lost_and_nothing_is_asked(
     store, project, capsys, monkeypatch
 ):
-    monkeypatch.setattr("closeloop.reviews.minilm.model_folder", lambda: None)
+    monkeypatch.setattr("closeloop.reviews.sentence_encoders.model_folder", lambda: None)
     monkeypatch.setenv("XDG_DATA_HOME", str(project))
     (project / "closeloop.toml").unlink()
     pull_request(store, 1, day(1), "Don't use `any` types")
@@ -414,7 +414,7 @@ def test_without_the_encoder_it_is_said_once_what_is_lost_and_nothing_is_asked(
 def test_the_question_about_the_encoder_leaves_pasted_commands_to_the_shell(
     store, project, monkeypatch
 ):
-    monkeypatch.setattr("closeloop.reviews.minilm.model_folder", lambda: None)
+    monkeypatch.setattr("closeloop.reviews.sentence_encoders.model_folder", lambda: None)
     monkeypatch.setenv("XDG_DATA_HOME", str(project))
     (project / "closeloop.toml").unlink()
     leader, follower = pty.openpty()

@@ -8,17 +8,7 @@ import re
 import anyio
 import pytest
 from msgspec.structs import replace
-from team import (
-    AGENTS,
-    REPO,
-    accepted,
-    contraries,
-    day,
-    learned,
-    note,
-    pull_request,
-    school_of,
-)
+from team import AGENTS, REPO, accepted, contraries, day, learned, note, pull_request, school_of
 
 from closeloop.flow import learn_from_reviews
 from closeloop.records.change import Change, ChangeReport
@@ -323,7 +313,7 @@ def test_it_is_known_whether_the_agent_had_been_told(store):
         offer = ContextRecord(
             key=f"agent/{number}", repo=REPO, arm="memory", rules=rules, at=day(1.5)
         )
-        store.memory.save_offer(offer)
+        store.memory.save_context_record(offer)
         pull_request(store, number, day(number), SAID)
     learned(store)
     assert [one.offered for one in store.memory.list_repeats()] == [True, False]
@@ -518,10 +508,7 @@ def test_the_words_of_a_rule_that_was_accepted_outweigh_an_earlier_denial_by_a_m
     assert (repeat.state, repeat.by) == ("confirmed", "words")
 
 
-@pytest.mark.parametrize(
-    "fault",
-    ["seal", "letter twice", "letter not given", "no list"],
-)
+@pytest.mark.parametrize("fault", ["seal", "letter twice", "letter not given", "no list"])
 def test_an_answer_that_does_not_fit_the_question_is_no_answer(fault):
     at = day(0)
     rule = TeamRule(id="r", text=SAID, since=at)

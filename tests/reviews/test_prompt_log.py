@@ -84,12 +84,7 @@ def test_pull_requests_are_found_by_the_trailer_of_their_commits(store):
     message = f"Do it\n\nPrompt-Version: {OLD.id[:16]}"
     told = (
         PullDescription(title="T", author="robot", branch="agent/1", opened=day(1)),
-        PullCommit(
-            sha="c" * 40,
-            message=message,
-            author="robot",
-            at=day(1),
-        ),
+        PullCommit(sha="c" * 40, message=message, author="robot", at=day(1)),
     )
     facts = [
         Fact(source="github", repo=REPO, pull=1, at=day(1), key=f"k{at}", what=what)

@@ -22,12 +22,7 @@ from closeloop.records.pull_request import Fact, PullCommit, PullDescription
 from closeloop.records.settings import Settings
 from closeloop.records.task import PromptVersion, Variant
 from closeloop.records.trace import Exchange, Session, Trace
-from closeloop.reviews.agent_context import (
-    CONTEXT_TITLE,
-    THEMES_TITLE,
-    build_context,
-    rank_themes,
-)
+from closeloop.reviews.agent_context import CONTEXT_TITLE, THEMES_TITLE, build_context, rank_themes
 from closeloop.reviews.agent_prompts import (
     PromptIndex,
     add_prompt,

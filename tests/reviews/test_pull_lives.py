@@ -139,9 +139,7 @@ def test_a_deleted_comment_is_gone_and_an_edited_one_counts_once() -> None:
     number = team.open("ann", branch="claude/x")
     first = team.say(number, "bob", "nonsense")
     team.say(number, "bob", "sense")
-    team.deliveries.append(
-        ("issue_comment", {**team.deliveries[-1][1], "action": "edited"}),
-    )
+    team.deliveries.append(("issue_comment", {**team.deliveries[-1][1], "action": "edited"}))
     team.unsay(number, first)
     assert [one.body for one in lived(team).comments] == ["sense"]
 

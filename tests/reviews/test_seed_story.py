@@ -98,11 +98,11 @@ def act_out_before(team: Team, clone: Clone) -> None:
 
 def act_out_trial(team: Team, store: Store) -> str:
     """#16 to #39: each agent is told what there is to tell, and works; the arms they fell to."""
-    shelf, arms, texts = RuleIndex(store, ngrams), "", {"memory": "", "control": ""}
+    rule_index, arms, texts = RuleIndex(store, ngrams), "", {"memory": "", "control": ""}
     remarks = [AGAIN, NEW_WORDS, *[SAID] * 9]
     for number in range(16, 40):
         work = UpcomingWork(repo=REPO, text="Add a column.", key=f"claude/{number}")
-        told = give_context(shelf, work, MEMORY, team.now)
+        told = give_context(rule_index, work, MEMORY, team.now)
         arms, texts[told.arm] = arms + told.arm[0], told.text
         begin(team)
         third = arms.count(arms[-1]) == 3

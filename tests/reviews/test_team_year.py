@@ -58,12 +58,7 @@ def recorded(team: Team, number: int, store: Store, minutes: int) -> None:
         branch=branch,
     )
     attempt = Attempt(
-        id=name,
-        origin="production",
-        exit="finished",
-        started=started,
-        repo=address,
-        branch=branch,
+        id=name, origin="production", exit="finished", started=started, repo=address, branch=branch
     )
     made = build_packed_session(
         attempt, session, session_key(session, name), pack_record(session.trace)
@@ -131,7 +126,7 @@ def figures(store: Store) -> dict[str, MetricValue]:
 
 
 def learned(store: Store) -> None:
-    school = LearningContext(shelf=RuleIndex(store, ngrams), agents=AGENTS, always=True)
+    school = LearningContext(rule_index=RuleIndex(store, ngrams), agents=AGENTS, always=True)
     anyio.run(learn_from_reviews, school)
 
 
@@ -225,12 +220,7 @@ def test_work_of_which_there_is_no_recording_is_an_attempt_of_its_own(store: Sto
     team.open("bob", "A person's own")
     save_facts(team.facts(), store, AGENTS)
     (row,) = store.list_attempts()
-    assert (row.origin, row.task, row.repo, row.agent) == (
-        "production",
-        "t-9",
-        REPO,
-        "claude-code",
-    )
+    assert (row.origin, row.task, row.repo, row.agent) == ("production", "t-9", REPO, "claude-code")
     found = figures(store)
     assert found["task completion rate"].value == 1.0
     assert found["high risk"].value == 1.0
@@ -240,9 +230,9 @@ def test_work_of_which_there_is_no_recording_is_an_attempt_of_its_own(store: Sto
 def test_without_ci_nothing_is_a_completion_and_what_was_sent_back_is_none(store: Store) -> None:
     """Of two merges one was mended by a person: 0 of 1, and of the other nothing is known."""
     team = Team()
-    for mend in (True, False):
+    for fix_findings in (True, False):
         number = team.open("ann", f"x\n\n{CLAUDE}")
-        if mend:
+        if fix_findings:
             team.push(number, "bob", "Mend it")
         team.merge(number)
     save_facts(team.facts(), store, AGENTS)

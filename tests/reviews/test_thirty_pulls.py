@@ -26,7 +26,7 @@ from closeloop.reviews.review_queue import ReviewQueue, submit_review
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
 from closeloop.web.page import PageContext
-from closeloop.web.webhooks import WebhookMiddleware, WebhookSecrets
+from closeloop.web.webhooks import WebhookConfiguration, WebhookMiddleware
 from command_line import typed
 from patience import until
 
@@ -56,7 +56,7 @@ def send_back(team: Team, number: int, rounds: int, remark: tuple[str, int, str]
     team.merge(number)
 
 
-def mend(team: Team, number: int) -> None:
+def fix_findings(team: Team, number: int) -> None:
     """A person changes it and approves."""
     team.check(number)
     team.push(number, "bob", "Do it right", files=["src/a/b.py"])
@@ -100,7 +100,7 @@ def act_out() -> Team:
     acts: list[tuple[Any, list[str], tuple[Any, ...]]] = [
         *((agree, ["src/a/b.py"], (number < 2,)) for number in range(8)),
         *((send_back, ["src/a/b.py"], (2 if number == 0 else 1,)) for number in range(6)),
-        *((mend, ["src/a/b.py"], ()) for _ in range(4)),
+        *((fix_findings, ["src/a/b.py"], ()) for _ in range(4)),
         *((wave_through, ["src/a/b.py"], (number == 0,)) for number in range(5)),
         *((refuse, WIDE, ()) for _ in range(4)),
         *((merge_unchecked, ["src/a/b.py"], ()) for _ in range(2)),
@@ -145,7 +145,7 @@ async def accept_nothing(scope: Any, receive: Any, send: Any) -> None:
 
 def deliver(store: Store, bodies: list[tuple[str, bytes]], first: int = 0) -> None:
     """Send signed webhooks, numbered from the first, and wait until all are read."""
-    secrets = WebhookSecrets(github=SECRET, gitlab=None, agents=AGENTS)
+    secrets = WebhookConfiguration(github=SECRET, gitlab=None, agents=AGENTS)
     with TestClient(WebhookMiddleware(accept_nothing, store, secrets)) as web:
         for place, (event, body) in enumerate(bodies, first):
             signature = hmac.digest(SECRET.encode(), body, "sha256").hex()

@@ -34,7 +34,7 @@ from closeloop.reviews.rule_learning import LearningContext, LearningSummary
 from closeloop.store import Store, open_store
 from closeloop.store.pull_section import WebhookArrival
 from closeloop.web import webhooks
-from closeloop.web.webhooks import WebhookMiddleware, WebhookSecrets
+from closeloop.web.webhooks import WebhookConfiguration, WebhookMiddleware
 from patience import PATIENCE, ROUNDS, until
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "github" / "payloads"
@@ -65,7 +65,7 @@ async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
 
 def client(store: Store, **doors: Any) -> TestClient:
     given = {"github": SECRET, "gitlab": TOKEN, "agents": AGENTS, **doors}
-    return TestClient(WebhookMiddleware(nothing, store, WebhookSecrets(**given)))
+    return TestClient(WebhookMiddleware(nothing, store, WebhookConfiguration(**given)))
 
 
 def signed(event: str, body: bytes, **given: str) -> dict[str, str]:
@@ -146,7 +146,7 @@ def test_a_server_learns_by_itself_what_people_said_and_said_again(store: Store)
     team, calls = Team(), list[LearningSummary]()
 
     def learn_now() -> None:
-        school = LearningContext(shelf=RuleIndex(store, ngrams), agents=AGENTS)
+        school = LearningContext(rule_index=RuleIndex(store, ngrams), agents=AGENTS)
         calls.append(anyio.run(learn_from_reviews, school))
 
     def say_it(web: TestClient) -> None:

@@ -38,4 +38,4 @@ def repo(tmp_path: Path) -> Path:
 def one_round(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Probe once, but for tests with the mark `all_rounds`: chance alone decides on the others."""
     if request.node.get_closest_marker("all_rounds") is None:
-        monkeypatch.setattr(confirm, "ENOUGH", ())
+        monkeypatch.setattr(confirm, "MIN_ASSERTIONS", ())

@@ -47,7 +47,7 @@ def use(request: pytest.FixtureRequest, cache: Path) -> Iterator[Use]:
     def run(act: Callable[[WorkspaceSandbox], Awaitable[None]]) -> None:
         async def main() -> None:
             async with workspaces.open(None, Limits()) as workspace:
-                await act(workspace.cage)
+                await act(workspace.sandbox)
 
         anyio.run(main)
 
@@ -56,40 +56,40 @@ def use(request: pytest.FixtureRequest, cache: Path) -> Iterator[Use]:
 
 
 def test_what_is_written_is_read_back(use: Use) -> None:
-    async def act(cage: WorkspaceSandbox) -> None:
+    async def act(sandbox: WorkspaceSandbox) -> None:
         content = bytes(range(256)) * 5000
         for path in ("a", "deep/er/ö ü", "-n", "--", "$(touch x)", "new\nline"):
-            await cage.write(path, content)
-            assert await cage.read(path) == content
-        await cage.write("a", b"short")
-        assert await cage.read(f"{cage.root}/a") == b"short"
-        assert (await cage.run("ls x")).exit_code != 0
+            await sandbox.write(path, content)
+            assert await sandbox.read(path) == content
+        await sandbox.write("a", b"short")
+        assert await sandbox.read(f"{sandbox.root}/a") == b"short"
+        assert (await sandbox.run("ls x")).exit_code != 0
 
     use(act)
 
 
 @pytest.mark.parametrize("count", [1, 9], ids=["few", "more than is kept"])
 def test_files_are_read_together(use: Use, count: int) -> None:
-    async def act(cage: WorkspaceSandbox) -> None:
+    async def act(sandbox: WorkspaceSandbox) -> None:
         content = bytes(range(250)) * 4
         paths = [f"-n {number}\n$(touch x)" for number in range(count)]
         for path in paths:
-            await cage.write(path, content)
-        await cage.run("touch empty; mkdir folder; mkfifo pipe; head -c 1001 /dev/zero >large")
+            await sandbox.write(path, content)
+        await sandbox.run("touch empty; mkdir folder; mkfifo pipe; head -c 1001 /dev/zero >large")
         others = ["empty", "none", "folder", "pipe", "large"]
         with anyio.fail_after(PATIENCE):
-            found = await cage.read_all([*others, *paths, f"{cage.root}/empty"], 1000)
+            found = await sandbox.read_all([*others, *paths, f"{sandbox.root}/empty"], 1000)
         assert found == [b"", None, None, None, None, *[content] * count, b""]
-        assert await cage.read_all([]) == []
+        assert await sandbox.read_all([]) == []
 
     use(act)
 
 
 def test_a_program_stays_executable_when_it_is_rewritten(use: Use) -> None:
-    async def act(cage: WorkspaceSandbox) -> None:
-        await cage.run("echo > tool && chmod 755 tool")
-        await cage.write("tool", b"#!/bin/sh\necho ran\n")
-        assert (await cage.run("./tool")).output == "ran\n"
+    async def act(sandbox: WorkspaceSandbox) -> None:
+        await sandbox.run("echo > tool && chmod 755 tool")
+        await sandbox.write("tool", b"#!/bin/sh\necho ran\n")
+        assert (await sandbox.run("./tool")).output == "ran\n"
 
     use(act)
 
@@ -108,20 +108,20 @@ def test_a_program_stays_executable_when_it_is_rewritten(use: Use) -> None:
 def test_what_cannot_be_read_is_an_error_and_not_a_wait(
     use: Use, make: str, error: type[OSError]
 ) -> None:
-    async def act(cage: WorkspaceSandbox) -> None:
-        await cage.run(make)
+    async def act(sandbox: WorkspaceSandbox) -> None:
+        await sandbox.run(make)
         with anyio.fail_after(PATIENCE), pytest.raises(error):
-            await cage.read("it", 1000)
+            await sandbox.read("it", 1000)
 
     use(act)
 
 
 @pytest.mark.parametrize("make", ["mkdir it", "mkfifo it", "touch file && ln -s file/x it"])
 def test_what_cannot_be_written_is_an_error_and_not_a_wait(use: Use, make: str) -> None:
-    async def act(cage: WorkspaceSandbox) -> None:
-        await cage.run(make)
+    async def act(sandbox: WorkspaceSandbox) -> None:
+        await sandbox.run(make)
         with anyio.fail_after(PATIENCE), pytest.raises(OSError):  # noqa: PT011
-            await cage.write("it", b"x")
+            await sandbox.write("it", b"x")
 
     use(act)
 
@@ -130,15 +130,15 @@ def test_links_and_dots_lead_to_nothing_outside(use: Use, tmp_path: Path) -> Non
     secret = tmp_path / "secret"
     secret.write_text("secret")
 
-    async def act(cage: WorkspaceSandbox) -> None:
-        await cage.run(f"ln -s {secret} link; ln -s {tmp_path} folder; ln -s /etc/shadow shadow")
+    async def act(sandbox: WorkspaceSandbox) -> None:
+        await sandbox.run(f"ln -s {secret} link; ln -s {tmp_path} folder; ln -s /etc/shadow shadow")
         up = "../" * 30 + str(secret)
         for path in ("link", "folder/secret", str(secret), up, "shadow", "/etc/shadow"):
             with pytest.raises(OSError):  # noqa: PT011
-                await cage.read(path)
+                await sandbox.read(path)
         for path in ("folder/new", f"{tmp_path}/new", "folder/deep/new", "link"):
             with contextlib.suppress(OSError):
-                await cage.write(path, b"overwritten")
+                await sandbox.write(path, b"overwritten")
 
     use(act)
     assert secret.read_text() == "secret"
@@ -146,28 +146,28 @@ def test_links_and_dots_lead_to_nothing_outside(use: Use, tmp_path: Path) -> Non
 
 
 def test_a_file_closed_to_its_owner_is_not_read(use: Use) -> None:
-    async def act(cage: WorkspaceSandbox) -> None:
-        await cage.run("echo x > it; chmod 000 it")
-        if (await cage.run("cat it")).exit_code == 0:
+    async def act(sandbox: WorkspaceSandbox) -> None:
+        await sandbox.run("echo x > it; chmod 000 it")
+        if (await sandbox.run("cat it")).exit_code == 0:
             return  # we are root, without a cage
         with pytest.raises(PermissionError):
-            await cage.read("it")
+            await sandbox.read("it")
 
     use(act)
 
 
 def test_a_command_that_closes_its_own_folders_does_not_lock_us_out(use: Use) -> None:
-    async def act(cage: WorkspaceSandbox) -> None:
-        await cage.run('chmod 000 . "$HOME" "$TMPDIR"')
-        assert (await cage.run("echo still here")).output == "still here\n"
+    async def act(sandbox: WorkspaceSandbox) -> None:
+        await sandbox.run('chmod 000 . "$HOME" "$TMPDIR"')
+        assert (await sandbox.run("echo still here")).output == "still here\n"
 
     use(act)
 
 
 def test_a_command_that_deletes_everything_it_can_leaves_a_usable_cage(use: Use) -> None:
-    async def act(cage: WorkspaceSandbox) -> None:
-        await cage.run('rm -rf "$PWD" "$HOME" "$TMPDIR"')
-        await cage.write("a", b"b")
-        assert (await cage.run("cat a")).output == "b"
+    async def act(sandbox: WorkspaceSandbox) -> None:
+        await sandbox.run('rm -rf "$PWD" "$HOME" "$TMPDIR"')
+        await sandbox.write("a", b"b")
+        assert (await sandbox.run("cat a")).output == "b"
 
     use(act)

@@ -65,7 +65,7 @@ def attempt(workspaces: WorkspacePool, command: str) -> ProcessResult:
 
     async def main() -> ProcessResult:
         async with workspaces.open(None, Limits(command_seconds=PATIENCE)) as workspace:
-            return await workspace.cage.run(command)
+            return await workspace.sandbox.run(command)
 
     return anyio.run(main)
 
@@ -133,8 +133,8 @@ def test_what_one_command_leaves_in_the_temporary_folder_the_next_one_finds(
 ) -> None:
     async def main() -> str:
         async with workspaces.open(None, Limits()) as workspace:
-            await workspace.cage.run('echo kept > "$TMPDIR/note"')
-            return (await workspace.cage.run('cat "$TMPDIR/note"')).output
+            await workspace.sandbox.run('echo kept > "$TMPDIR/note"')
+            return (await workspace.sandbox.run('cat "$TMPDIR/note"')).output
 
     assert anyio.run(main) == "kept\n"
 
@@ -157,18 +157,18 @@ def test_a_command_sends_no_datagrams_unless_the_guards_say_so(workspaces: Works
         server.settimeout(0.2)
         code = f"import socket; s = socket.socket(2, 2); s.sendto(b'x', {server.getsockname()})"
         attempt(workspaces, python(code))
-        if workspaces.guards.network:
+        if workspaces.sandbox_limits.network:
             with pytest.raises(TimeoutError):
                 server.recv(10)
         else:
-            assert "UDP" in workspaces.guards.note
+            assert "UDP" in workspaces.sandbox_limits.note
 
 
 def test_a_command_does_not_reach_sockets_of_this_machine(
     workspaces: WorkspacePool, tmp_path: Path
 ) -> None:
-    if not workspaces.guards.network:
-        pytest.skip(f"NOT ENFORCED HERE: {workspaces.guards.note}")
+    if not workspaces.sandbox_limits.network:
+        pytest.skip(f"NOT ENFORCED HERE: {workspaces.sandbox_limits.note}")
     with socket.socket(socket.AF_UNIX) as hidden, socket.socket(socket.AF_UNIX) as named:
         hidden.bind(f"\0closeloop-{os.getpid()}")
         named.bind(str(tmp_path / "s"))
@@ -204,10 +204,10 @@ def test_a_command_does_not_read_other_workspaces_or_bases(
             workspaces.open(None, Limits()) as mine,
             workspaces.open(None, Limits()) as other,
         ):
-            await other.cage.write("secret", b"SECRET")
-            theirs = f"{real_paths(other.cage.place)[0]}/secret"
+            await other.sandbox.write("secret", b"SECRET")
+            theirs = f"{real_paths(other.sandbox.place)[0]}/secret"
             assert await anyio.Path(theirs).exists()
-            return (await mine.cage.run(f"cat '{secret}' '{theirs}'; find {cache}")).output
+            return (await mine.sandbox.run(f"cat '{secret}' '{theirs}'; find {cache}")).output
 
     assert "SECRET" not in anyio.run(main)
 
@@ -278,11 +278,11 @@ def test_the_best_cage_of_the_machine_is_taken_and_says_what_it_guards(cache: Pa
         workspaces = WorkspacePool(cache, SandboxSettings())
     except MachineFailed as failed:
         pytest.skip(f"NOT TESTED HERE: {failed}")
-    assert workspaces.guards.kind in ("bwrap", "landlock")
-    assert workspaces.guards.files
+    assert workspaces.sandbox_limits.kind in ("bwrap", "landlock")
+    assert workspaces.sandbox_limits.files
     workspaces.close()
     bare = WorkspacePool(cache, SandboxSettings(kind="none"))
-    assert not bare.guards.files
+    assert not bare.sandbox_limits.files
     bare.close()
 
 

@@ -79,8 +79,8 @@ def run_probe(workspaces: WorkspacePool, code: str) -> object:
 
     async def main() -> str:
         async with workspaces.open(None, Limits(command_seconds=PATIENCE)) as workspace:
-            await workspace.cage.write("probe.py", f"{TOOLS}\n{code}".encode())
-            return (await workspace.cage.run([sys.executable, "probe.py"])).output
+            await workspace.sandbox.write("probe.py", f"{TOOLS}\n{code}".encode())
+            return (await workspace.sandbox.run([sys.executable, "probe.py"])).output
 
     output = anyio.run(main)
     try:
@@ -90,8 +90,8 @@ def run_probe(workspaces: WorkspacePool, code: str) -> object:
 
 
 def demand_filter(workspaces: WorkspacePool) -> None:
-    if not workspaces.guards.system_calls:
-        pytest.skip(f"NOT ENFORCED HERE: {workspaces.guards.note}")
+    if not workspaces.sandbox_limits.system_calls:
+        pytest.skip(f"NOT ENFORCED HERE: {workspaces.sandbox_limits.note}")
 
 
 def numbers_here(calls: dict[str, sandbox_ladder.CallNumbers]) -> dict[str, int]:
@@ -261,7 +261,7 @@ def search_for(name: str) -> str:
 def test_the_session_keyring_is_not_the_users(workspaces: WorkspacePool) -> None:
     with key_in_session() as name:
         answers = run_probe(workspaces, search_for(name))
-    assert answers == ("EPERM" if workspaces.guards.system_calls else "ENOKEY")
+    assert answers == ("EPERM" if workspaces.sandbox_limits.system_calls else "ENOKEY")
 
 
 def test_without_a_filter_the_session_keyring_is_still_not_the_users(
@@ -282,7 +282,7 @@ def test_names_of_keys_are_hidden_where_there_are_namespaces(workspaces: Workspa
     if workspaces.sandbox.isolated:
         assert answers in (0, "EACCES")
     else:
-        assert "names of keys" in workspaces.guards.note
+        assert "names of keys" in workspaces.sandbox_limits.note
 
 
 def test_neither_udp_nor_multipath_tcp_leads_out(workspaces: WorkspacePool) -> None:
@@ -337,9 +337,9 @@ def test_sockets_of_others_below_readable_paths_are_closed(
     if workspaces.sandbox.isolated:
         assert answers == ["readable", ["ECONNREFUSED"] * 3]
     else:
-        closed = workspaces.guards.system_calls
+        closed = workspaces.sandbox_limits.system_calls
         assert answers == ["readable", ["EACCES" if closed else None] * 3]
-        assert closed is ("named Unix sockets" not in workspaces.guards.note)
+        assert closed is ("named Unix sockets" not in workspaces.sandbox_limits.note)
 
 
 def test_command_lines_of_others_are_read_only_where_the_note_says_so(
@@ -353,7 +353,7 @@ def test_command_lines_of_others_are_read_only_where_the_note_says_so(
             "print(json.dumps(any('61.25' in line for line in lines)))",
         )
         outside.kill()
-    assert answers is ("command lines" in workspaces.guards.note)
+    assert answers is ("command lines" in workspaces.sandbox_limits.note)
     assert answers is not workspaces.sandbox.isolated
 
 
@@ -367,8 +367,10 @@ def test_shared_memory_is_reached_only_where_the_note_says_so(workspaces: Worksp
         answers = run_probe(workspaces, f"print(json.dumps(libc.shmget({key}, 4096, 0) >= 0))")
     finally:
         libc.shmctl(segment, 0, None)
-    assert answers is ("System V shared memory" in workspaces.guards.note)
-    assert answers is (not workspaces.sandbox.isolated and not workspaces.guards.system_calls)
+    assert answers is ("System V shared memory" in workspaces.sandbox_limits.note)
+    assert answers is (
+        not workspaces.sandbox.isolated and not workspaces.sandbox_limits.system_calls
+    )
 
 
 def test_nothing_with_a_name_is_left_for_the_next_command(workspaces: WorkspacePool) -> None:
@@ -428,16 +430,14 @@ assert libc.prctl(22, 2, header, 0, 0) == 0
 async def main():
     async with WorkspacePool(Path(sys.argv[1]), SandboxSettings()) as workspaces:
         async with workspaces.open(None, Limits()) as workspace:
-            print((await workspace.cage.run("echo ran")).output, end="")
-            print(describe_sandbox_limits(workspaces.guards))
+            print((await workspace.sandbox.run("echo ran")).output, end="")
+            print(describe_sandbox_limits(workspaces.sandbox_limits))
 
 anyio.run(main)
 """
 
 
-def test_where_the_kernel_has_no_seccomp_commands_run_and_the_note_says_so(
-    tmp_path: Path,
-) -> None:
+def test_where_the_kernel_has_no_seccomp_commands_run_and_the_note_says_so(tmp_path: Path) -> None:
     prctl = 157 if platform.machine() == "x86_64" else 167
     script = WITHOUT_SECCOMP.replace("{prctl}", str(prctl))
     done = subprocess.run(
@@ -452,11 +452,11 @@ def test_where_the_kernel_has_no_seccomp_commands_run_and_the_note_says_so(
 
 
 def test_the_description_says_what_is_enforced(workspaces: WorkspacePool) -> None:
-    described = describe_sandbox_limits(workspaces.guards)
+    described = describe_sandbox_limits(workspaces.sandbox_limits)
     kind, _, enforced = described.partition(":")[0].partition(" (")
-    assert kind == workspaces.guards.kind
+    assert kind == workspaces.sandbox_limits.kind
     assert "files" in enforced
-    assert ("system calls" in enforced) is workspaces.guards.system_calls
+    assert ("system calls" in enforced) is workspaces.sandbox_limits.system_calls
 
 
 def decide(program: bytes, architecture: int, number: int, *arguments: int) -> int:

@@ -119,7 +119,7 @@ def attempt(workspaces: WorkspacePool, command: str, **limits: float) -> Process
         async with workspaces.open(
             None, Limits(**({"command_seconds": PATIENCE} | limits))
         ) as space:
-            return await space.cage.run(command)
+            return await space.sandbox.run(command)
 
     return anyio.run(main)
 
@@ -177,8 +177,8 @@ def test_after_filling_the_disk_a_command_may_clean_up(workspaces: WorkspacePool
         async with workspaces.open(None, Limits(disk_bytes=5_000_000)) as workspace:
             fill = "for i in 1 2 3 4; do head -c 4000000 /dev/zero > f$i; done; sleep 30"
             return [
-                (await workspace.cage.run(fill)).stopped,
-                (await workspace.cage.run("rm f*; sleep 0.5")).stopped,
+                (await workspace.sandbox.run(fill)).stopped,
+                (await workspace.sandbox.run("rm f*; sleep 0.5")).stopped,
             ]
 
     assert anyio.run(main) == ["too much disk", None]
@@ -193,15 +193,15 @@ def test_after_making_too_many_files_a_command_may_clean_up(workspaces: Workspac
     async def main() -> list[str | None]:
         async with workspaces.open(None, Limits(files=100)) as workspace:
             return [
-                (await workspace.cage.run("touch $(seq 200); sleep 30")).stopped,
-                (await workspace.cage.run("rm *; sleep 0.5")).stopped,
+                (await workspace.sandbox.run("touch $(seq 200); sleep 30")).stopped,
+                (await workspace.sandbox.run("rm *; sleep 0.5")).stopped,
             ]
 
     assert anyio.run(main) == ["too many files", None]
 
 
 def test_one_file_does_not_grow_past_the_limit(workspaces: WorkspacePool) -> None:
-    if workspaces.guards.kind == "none":
+    if workspaces.sandbox_limits.kind == "none":
         pytest.skip("without a cage only the watcher looks")
     ran = attempt(workspaces, "head -c 9000000 /dev/zero > f; wc -c < f", disk_bytes=4_000_000)
     assert ran.stopped == "too much disk" or ran.output.split()[-1] <= "4000000"
@@ -278,7 +278,7 @@ def test_cancelling_kills_the_whole_tree(workspaces: WorkspacePool, token: str) 
         for delay in (0.0, 0.001, 0.003, 0.006, 0.01, 0.02, 0.2):
             async with workspaces.open(None, Limits()) as workspace:
                 with anyio.move_on_after(delay):
-                    await workspace.cage.run(f"setsid sleep {token} & sleep {token}")
+                    await workspace.sandbox.run(f"setsid sleep {token} & sleep {token}")
             assert gone(token), delay
 
     anyio.run(main)
@@ -307,7 +307,7 @@ def test_the_end_of_a_command_is_told_as_shells_do(workspaces: WorkspacePool) ->
     async def main() -> list[int | None]:
         async with workspaces.open(None, Limits()) as workspace:
             commands = ("exit 7", "kill -9 $$", "no-such-program", ["no-such-program"], "echo \0")
-            return [(await workspace.cage.run(each)).exit_code for each in commands]
+            return [(await workspace.sandbox.run(each)).exit_code for each in commands]
 
     assert anyio.run(main) == [7, 137, 127, 127, 126]
 
@@ -323,7 +323,7 @@ def test_a_command_longer_than_the_kernel_takes_is_the_agents_failure(
 def test_standard_input_arrives_whole_and_may_be_ignored(workspaces: WorkspacePool) -> None:
     async def main() -> tuple[ProcessResult, ProcessResult, ProcessResult]:
         async with workspaces.open(None, Limits()) as workspace:
-            run = workspace.cage.run
+            run = workspace.sandbox.run
             return (
                 await run("wc -c", stdin=b"x" * 3_000_000),
                 await run("true", stdin=b"x" * 3_000_000),
@@ -347,7 +347,7 @@ async def main():
     print("ready", flush=True)
     async with workspaces.open(None, Limits()) as workspace:
         while True:
-            await workspace.cage.run({command!r}, seconds={seconds})
+            await workspace.sandbox.run({command!r}, seconds={seconds})
 
 anyio.run(main)
 """
@@ -397,7 +397,7 @@ async def main(command):
     async with workspaces.open(None, Limits()) as workspace:
         print(os.getpid(), flush=True)
         while True:
-            await workspace.cage.run(command, seconds=0.03)
+            await workspace.sandbox.run(command, seconds=0.03)
 
 for line in sys.stdin:
     child = os.fork()
@@ -447,8 +447,8 @@ def test_a_hundred_workspaces_at_once(tier: str, cache: Path) -> None:
 
     async def one(number: int, outputs: dict[int, str]) -> None:
         async with workspaces.open(None, Limits()) as workspace:
-            await workspace.cage.run(f"echo {number} > n")
-            outputs[number] = (await workspace.cage.run("cat n")).output
+            await workspace.sandbox.run(f"echo {number} > n")
+            outputs[number] = (await workspace.sandbox.run("cat n")).output
 
     async def main() -> dict[int, str]:
         outputs: dict[int, str] = {}

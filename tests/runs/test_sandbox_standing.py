@@ -40,8 +40,8 @@ def run_in_workspace(
             if repo is not None:
                 base = await pool.prepare_base(str(repo), resolve_commit(repo, "HEAD"))
             async with pool.open(base, limits, standing=True) as workspace:
-                await workspace.cage.run("true")
-                if workspace.cage.standing is None:
+                await workspace.sandbox.run("true")
+                if workspace.sandbox.standing is None:
                     pytest.skip("NOT TESTED HERE: our launcher may not make namespaces")
                 await work(workspace)
 
@@ -49,7 +49,7 @@ def run_in_workspace(
 
 
 def first_process(workspace: Workspace) -> FirstProcess:
-    standing = workspace.cage.standing
+    standing = workspace.sandbox.standing
     assert standing is not None
     assert standing.process is not None
     return standing.process
@@ -71,17 +71,17 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("kind", ["auto", "landlock"])
 def test_commands_run_one_after_the_other_in_one_sandbox(cache: Path, kind: str) -> None:
     async def work(workspace: Workspace) -> None:
-        cage = workspace.cage
+        sandbox = workspace.sandbox
         first = sandbox_process(workspace)
-        assert (await cage.run("echo out; echo err >&2; exit 7")).exit_code == 7
-        assert (await cage.run("cat", stdin=b"x" * 300_000)).dropped_bytes > 0
-        assert (await cage.run("kill -9 $$")).exit_code == 137
-        assert (await cage.run("no-such-program")).exit_code == 127
-        assert (await cage.run(["no-such-program"])).exit_code == 127
-        assert (await cage.run("echo $MINE", env={"MINE": "é"})).output == "é\n"
-        assert (await cage.run("echo [$MINE] $HOME $PWD")).output.startswith("[] ")
-        await cage.write("a/b", b"c\xff")
-        assert await cage.read("a/b") == b"c\xff"
+        assert (await sandbox.run("echo out; echo err >&2; exit 7")).exit_code == 7
+        assert (await sandbox.run("cat", stdin=b"x" * 300_000)).dropped_bytes > 0
+        assert (await sandbox.run("kill -9 $$")).exit_code == 137
+        assert (await sandbox.run("no-such-program")).exit_code == 127
+        assert (await sandbox.run(["no-such-program"])).exit_code == 127
+        assert (await sandbox.run("echo $MINE", env={"MINE": "é"})).output == "é\n"
+        assert (await sandbox.run("echo [$MINE] $HOME $PWD")).output.startswith("[] ")
+        await sandbox.write("a/b", b"c\xff")
+        assert await sandbox.read("a/b") == b"c\xff"
         assert sandbox_process(workspace) == first
 
     run_in_workspace(cache, work, kind=kind)
@@ -89,13 +89,13 @@ def test_commands_run_one_after_the_other_in_one_sandbox(cache: Path, kind: str)
 
 def test_all_that_a_command_leaves_behind_is_dead_before_the_next_begins(cache: Path) -> None:
     async def work(workspace: Workspace) -> None:
-        cage = workspace.cage
+        sandbox = workspace.sandbox
         first = sandbox_process(workspace)
         leave = "setsid sleep 98765 & (trap '' TERM HUP INT; sleep 98765 &) ; nohup sleep 98765 &"
         loop = "(while :; do setsid sh -c 'sleep 98765 & sleep 98765' & sleep 0.01; done) &"
         for command in (leave, f"{loop} sleep 0.1;"):
-            assert (await cage.run(f"{command} true")).exit_code == 0
-            assert "98765" not in (await cage.run(LIST_PROCESSES)).output
+            assert (await sandbox.run(f"{command} true")).exit_code == 0
+            assert "98765" not in (await sandbox.run(LIST_PROCESSES)).output
         assert sandbox_process(workspace) == first
 
     run_in_workspace(cache, work)
@@ -105,8 +105,8 @@ def test_no_signal_of_a_command_reaches_the_first_process(cache: Path) -> None:
     async def work(workspace: Workspace) -> None:
         first = sandbox_process(workspace)
         signals = "for s in $(seq 1 64); do kill -$s 1 2>/dev/null; done; exit 5"
-        assert (await workspace.cage.run(signals)).exit_code == 5
-        assert (await workspace.cage.run("exit 6")).exit_code == 6
+        assert (await workspace.sandbox.run(signals)).exit_code == 5
+        assert (await workspace.sandbox.run("exit 6")).exit_code == 6
         assert sandbox_process(workspace) == first
 
     run_in_workspace(cache, work)
@@ -141,11 +141,11 @@ sys.exit(9)
 
 def test_a_command_cannot_look_into_the_first_process_or_speak_for_it(cache: Path) -> None:
     async def work(workspace: Workspace) -> None:
-        await workspace.cage.write("attack.py", ATTACKS.encode())
-        ended = await workspace.cage.run("python3 attack.py")
+        await workspace.sandbox.write("attack.py", ATTACKS.encode())
+        ended = await workspace.sandbox.run("python3 attack.py")
         assert ended.output.splitlines()[-1] == "[]"
         assert ended.exit_code == 9
-        listed = await workspace.cage.run("ls /proc/self/fd | wc -l")
+        listed = await workspace.sandbox.run("ls /proc/self/fd | wc -l")
         assert int(listed.output) == 4  # its own standard streams, and the folder that is listed
 
     run_in_workspace(cache, work)
@@ -158,9 +158,9 @@ def test_shared_memory_ends_with_the_command_that_made_it(cache: Path) -> None:
     )
 
     async def work(workspace: Workspace) -> None:
-        made = await workspace.cage.run(make)
+        made = await workspace.sandbox.run(make)
         assert made.exit_code == 0, made.output
-        left = await workspace.cage.run("ls /dev/shm; tail -n +2 /proc/sysvipc/shm")
+        left = await workspace.sandbox.run("ls /dev/shm; tail -n +2 /proc/sysvipc/shm")
         assert left.output == ""
 
     run_in_workspace(cache, work)
@@ -180,11 +180,11 @@ def test_a_command_that_is_stopped_takes_its_sandbox_along(
     async def work(workspace: Workspace) -> None:
         first = sandbox_process(workspace)
         seconds = 2.0 if stopped == "out of time" else 60.0
-        ended: ProcessResult = await workspace.cage.run(command, seconds=seconds)
+        ended: ProcessResult = await workspace.sandbox.run(command, seconds=seconds)
         assert ended.stopped == stopped
         assert ended.exit_code is None
         assert has_ended(first)
-        assert "98764" not in (await workspace.cage.run(LIST_PROCESSES)).output
+        assert "98764" not in (await workspace.sandbox.run(LIST_PROCESSES)).output
         assert sandbox_process(workspace) != first
 
     run_in_workspace(cache, work)
@@ -192,8 +192,8 @@ def test_a_command_that_is_stopped_takes_its_sandbox_along(
 
 def test_a_command_that_closes_its_folder_does_not_stop_the_next_one(cache: Path) -> None:
     async def work(workspace: Workspace) -> None:
-        assert (await workspace.cage.run("chmod 000 .")).exit_code == 0
-        assert (await workspace.cage.run("echo here")).output == "here\n"
+        assert (await workspace.sandbox.run("chmod 000 .")).exit_code == 0
+        assert (await workspace.sandbox.run("echo here")).output == "here\n"
 
     run_in_workspace(cache, work)
 
@@ -203,7 +203,7 @@ def test_commands_at_once_get_a_sandbox_each_or_wait(cache: Path) -> None:
         outputs: list[str] = []
 
         async def run_one(number: int) -> None:
-            outputs.append((await workspace.cage.run(f"sleep 0.1; echo {number}")).output)
+            outputs.append((await workspace.sandbox.run(f"sleep 0.1; echo {number}")).output)
 
         async with anyio.create_task_group() as group:
             for number in range(3):
@@ -223,7 +223,7 @@ def test_a_change_is_read_while_a_sandbox_stands(cache: Path, tmp_path: Path) ->
 
     async def work(workspace: Workspace) -> None:
         for word in ("two", "three"):
-            assert (await workspace.cage.run(f"echo {word} > file")).exit_code == 0
+            assert (await workspace.sandbox.run(f"echo {word} > file")).exit_code == 0
             assert f"+{word}\n" in await workspace.read_diff()
 
     run_in_workspace(cache, work, repo=repo)
@@ -233,9 +233,9 @@ def test_a_cancelled_command_leaves_nothing_alive(cache: Path) -> None:
     async def work(workspace: Workspace) -> None:
         first = sandbox_process(workspace)
         with anyio.move_on_after(0.5):
-            await workspace.cage.run("sleep 98763")
+            await workspace.sandbox.run("sleep 98763")
         assert has_ended(first)
-        assert (await workspace.cage.run("echo on")).output == "on\n"
+        assert (await workspace.sandbox.run("echo on")).output == "on\n"
 
     run_in_workspace(cache, work)
 
@@ -256,12 +256,12 @@ def test_the_sandbox_ends_with_its_workspace(cache: Path) -> None:
 
 def test_the_kinds_of_sandbox_are_recorded_that_commands_ran_in(cache: Path) -> None:
     async def work(workspace: Workspace) -> None:
-        assert workspace.cage.describe().startswith("landlock (files, network")
-        workspace.cage.standing = None
-        await workspace.cage.run("true")
-        kind = workspace.cage.sandbox.guards.kind
+        assert workspace.sandbox.describe().startswith("landlock (files, network")
+        workspace.sandbox.standing = None
+        await workspace.sandbox.run("true")
+        kind = workspace.sandbox.sandbox.sandbox_limits.kind
         kinds = "landlock" if kind == "landlock" else "bwrap and landlock"
-        assert workspace.cage.describe().startswith(f"{kinds} (files, network")
+        assert workspace.sandbox.describe().startswith(f"{kinds} (files, network")
 
     run_in_workspace(cache, work)
 
@@ -272,7 +272,7 @@ def test_graders_and_others_get_a_sandbox_for_each_command(cache: Path) -> None:
             WorkspacePool(cache, SandboxSettings()) as pool,
             pool.open(None, LIMITS) as workspace,
         ):
-            assert workspace.cage.standing is None
+            assert workspace.sandbox.standing is None
 
     anyio.run(main)
 
@@ -282,9 +282,9 @@ def test_no_command_sets_the_limits_of_those_after_it(cache: Path, limit: str) -
     attack = f"import resource as r; r.prlimit(1, r.RLIMIT_{limit}, (0, 0))"
 
     async def work(workspace: Workspace) -> None:
-        cage = workspace.cage
-        assert (await cage.run(["python3", "-c", attack])).exit_code == 1
-        assert (await cage.run("echo ran > f && cat f; exit 7")).exit_code == 7
+        sandbox = workspace.sandbox
+        assert (await sandbox.run(["python3", "-c", attack])).exit_code == 1
+        assert (await sandbox.run("echo ran > f && cat f; exit 7")).exit_code == 7
 
     run_in_workspace(cache, work)
 
@@ -298,11 +298,11 @@ def test_a_command_that_asks_to_be_traced_is_let_go_on(cache: Path) -> None:
     )
 
     async def work(workspace: Workspace) -> None:
-        cage = workspace.cage
+        sandbox = workspace.sandbox
         first = sandbox_process(workspace)
-        done = await cage.run(["python3", "-c", attack])
+        done = await sandbox.run(["python3", "-c", attack])
         assert done.exit_code is not None
-        assert (await cage.run("exit 7")).exit_code == 7
+        assert (await sandbox.run("exit 7")).exit_code == 7
         assert sandbox_process(workspace) == first
 
     run_in_workspace(cache, work)
@@ -318,7 +318,7 @@ def test_a_port_is_free_again_for_the_next_command(cache: Path) -> None:
 
     async def work(workspace: Workspace) -> None:
         for _ in range(2):
-            done = await workspace.cage.run(["python3", "-c", serve])
+            done = await workspace.sandbox.run(["python3", "-c", serve])
             assert (done.exit_code, done.output) == (0, "served\n")
 
     run_in_workspace(cache, work)
@@ -339,7 +339,7 @@ def test_sandboxes_are_started_again_when_the_process_that_starts_them_was_kille
         # A killed sandbox accepts commands, which end with it, until the kernel has removed it.
         assert until(lambda: first.has_ended)
         for _ in range(2):
-            assert (await workspace.cage.run("echo on")).output == "on\n"
+            assert (await workspace.sandbox.run("echo on")).output == "on\n"
         assert list_servers() != [server]
 
     run_in_workspace(cache, work)
@@ -356,9 +356,9 @@ from closeloop.sandbox.workspaces import WorkspacePool
 async def main():
     async with WorkspacePool(Path(sys.argv[1]), SandboxSettings()) as pool:
         async with pool.open(None, Limits(), standing=True) as workspace:
-            await workspace.cage.run("true")
-            print(workspace.cage.standing.process.pid, flush=True)
-            await workspace.cage.run("sleep 98762")
+            await workspace.sandbox.run("true")
+            print(workspace.sandbox.standing.process.pid, flush=True)
+            await workspace.sandbox.run("sleep 98762")
 
 anyio.run(main)
 """

@@ -39,7 +39,7 @@ def workspaces(request: pytest.FixtureRequest, tmp_path: Path) -> WorkspacePool:
 
 
 async def output(workspace: Workspace, command: str) -> str:
-    return (await workspace.cage.run(command)).output
+    return (await workspace.sandbox.run(command)).output
 
 
 def test_a_workspace_has_the_files_of_the_commit_and_no_history(
@@ -62,7 +62,7 @@ def test_a_workspace_has_the_files_of_the_commit_and_no_history(
             for trace in ("git remote", "git tag", "git reflog", "git stash list"):
                 assert await output(workspace, trace) == ""
             future = git(repo, "rev-parse", "later")
-            assert (await workspace.cage.run(f"git cat-file -e {future}")).exit_code != 0
+            assert (await workspace.sandbox.run(f"git cat-file -e {future}")).exit_code != 0
             assert "future" not in await output(workspace, "git log --all -p; grep -r future .")
 
     anyio.run(main)
@@ -160,7 +160,7 @@ def test_setup_runs_once_and_what_it_makes_is_there_but_not_a_change(
             assert await output(workspace, 'cat made.txt "env [1]/lib" readme "$HOME/cache"') == (
                 "generated\n1\ntwo\nlock\ncached\n"
             )
-            if workspace.cage.sandbox.isolated:
+            if workspace.sandbox.sandbox.isolated:
                 assert await output(workspace, "cat where") == "/workspace\n"
             assert await output(workspace, "git status --porcelain") == ""
             assert await workspace.read_diff() == ""
@@ -188,7 +188,7 @@ def test_setup_that_fails_says_which_command_and_why(repo: Path, workspaces: Wor
 def test_setup_may_use_the_network_and_the_agent_may_not(
     repo: Path, workspaces: WorkspacePool
 ) -> None:
-    if workspaces.guards.kind == "none":
+    if workspaces.sandbox_limits.kind == "none":
         pytest.skip("nothing is enforced without a cage")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -199,7 +199,7 @@ def test_setup_may_use_the_network_and_the_agent_may_not(
             commit = git(repo, "rev-parse", "main")
             base = await workspaces.prepare_base(str(repo), commit, [command])
             async with workspaces.open(base, Limits()) as workspace:
-                return (await workspace.cage.run(command)).exit_code
+                return (await workspace.sandbox.run(command)).exit_code
 
         assert anyio.run(main) == 1
     workspaces.close()
@@ -258,9 +258,9 @@ def test_a_living_process_keeps_its_workspaces(tmp_path: Path) -> None:
     async def main() -> None:
         first = WorkspacePool(tmp_path, SandboxSettings(kind="none"))
         async with first.open(None, Limits()) as workspace:
-            await workspace.cage.write("a", b"b")
+            await workspace.sandbox.write("a", b"b")
             WorkspacePool(tmp_path, SandboxSettings(kind="none")).close()
-            assert await workspace.cage.read("a") == b"b"
+            assert await workspace.sandbox.read("a") == b"b"
         first.close()
 
     anyio.run(main)
@@ -271,8 +271,8 @@ def test_a_closed_workspace_goes_away_even_when_it_was_locked_up(tmp_path: Path)
 
     async def main() -> str:
         async with workspaces.open(None, Limits()) as workspace:
-            await workspace.cage.run("mkdir -p a/b/c; echo x > a/b/c/d; chmod -R 000 a")
-            return workspace.cage.root
+            await workspace.sandbox.run("mkdir -p a/b/c; echo x > a/b/c/d; chmod -R 000 a")
+            return workspace.sandbox.root
 
     root = anyio.run(main)
     assert not Path(root).exists()
@@ -306,7 +306,7 @@ def test_a_cache_with_signs_in_its_name_works(repo: Path, tmp_path: Path) -> Non
     async def main() -> str:
         base = await workspaces.prepare_base(str(repo), git(repo, "rev-parse", "main"))
         async with workspaces.open(base, Limits()) as workspace:
-            await workspace.cage.run("echo x >> readme")
+            await workspace.sandbox.run("echo x >> readme")
             return await workspace.read_diff()
 
     assert "+x" in anyio.run(main)
@@ -362,8 +362,8 @@ def test_setup_is_told_how_to_reach_packages_and_agents_are_not(
             setup = ["echo $PIP_INDEX_URL > index"]
             base = await workspaces.prepare_base(str(repo), resolve_commit(repo, "HEAD"), setup)
             async with workspaces.open(base, Limits()) as workspace:
-                kept = (await workspace.cage.read("index")).decode()
-                return kept, (await workspace.cage.run("echo $PIP_INDEX_URL")).output
+                kept = (await workspace.sandbox.read("index")).decode()
+                return kept, (await workspace.sandbox.run("echo $PIP_INDEX_URL")).output
 
     assert anyio.run(go) == ("http://127.0.0.1:9/simple\n", "\n")
 
@@ -411,7 +411,7 @@ def test_a_base_that_does_not_lend_serves_no_other_commit(
 
     async def main() -> None:
         commits = git(repo, "rev-parse", "later", "main").split()
-        await workspaces.prepare_base(str(repo), commits[0], setup, lends=False)
+        await workspaces.prepare_base(str(repo), commits[0], setup, is_shareable=False)
         assert count_lenders() == 0
         await workspaces.prepare_base(str(repo), commits[1], setup)
         assert count_lenders() == 1

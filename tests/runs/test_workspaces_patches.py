@@ -79,7 +79,7 @@ def changed(
         repo = tmp_path / "repo"
         base = await workspaces.prepare_base(str(repo), commit_of(repo, files))
         async with workspaces.open(base, Limits()) as workspace:
-            ran = await workspace.cage.run(command)
+            ran = await workspace.sandbox.run(command)
             assert ran.exit_code == 0, ran.output
             return base, await workspace.read_diff()
 
@@ -94,7 +94,7 @@ def after(
     async def main() -> str:
         async with workspaces.open(base, Limits()) as workspace:
             await workspace.apply_patch(patch, exclude=exclude)
-            return (await workspace.cage.run(command)).output
+            return (await workspace.sandbox.run(command)).output
 
     return anyio.run(main)
 
@@ -121,8 +121,8 @@ async def _listed(
     workspaces: WorkspacePool, base: WorkspaceBase, command: str, listing: str
 ) -> str:
     async with workspaces.open(base, Limits()) as workspace:
-        await workspace.cage.run(command)
-        return (await workspace.cage.run(listing)).output
+        await workspace.sandbox.run(command)
+        return (await workspace.sandbox.run(listing)).output
 
 
 @pytest.mark.parametrize(
@@ -149,9 +149,9 @@ def test_nothing_an_agent_does_to_its_git_folder_hides_a_change(
         repo = tmp_path / "repo"
         base = await workspaces.prepare_base(str(repo), commit_of(repo, FILES))
         async with workspaces.open(base, Limits()) as workspace:
-            await workspace.cage.run(f"echo changed >> readme; echo x > new; {trick}")
+            await workspace.sandbox.run(f"echo changed >> readme; echo x > new; {trick}")
             patch = await workspace.read_diff()
-            return patch, (await workspace.cage.run("ls $HOME")).output
+            return patch, (await workspace.sandbox.run("ls $HOME")).output
 
     patch, home = anyio.run(main)
     assert "+changed" in patch
@@ -276,7 +276,7 @@ def test_what_is_written_in_an_empty_workspace_is_its_change(uncaged: WorkspaceP
         async with uncaged.open(None, Limits()) as workspace:
             await workspace.apply_patch("\n")
             nothing = await workspace.read_diff()
-            await workspace.cage.write("a", b"b\n")
+            await workspace.sandbox.write("a", b"b\n")
             written = await workspace.read_diff()
         async with uncaged.open(None, Limits()) as workspace:
             await workspace.apply_patch(written)
@@ -348,7 +348,7 @@ def test_submodules_become_ordinary_folders(uncaged: WorkspacePool, tmp_path: Pa
         base = await uncaged.prepare_base(str(outer), git(outer, "rev-parse", "HEAD"))
         async with uncaged.open(base, Limits()) as workspace:
             assert await workspace.read_diff() == ""
-            await workspace.cage.write("sub/new", b"new\n")
+            await workspace.sandbox.write("sub/new", b"new\n")
             return await workspace.read_diff()
 
     assert "b/sub/new" in anyio.run(main)
@@ -365,7 +365,7 @@ def test_a_repository_with_sha256_works(uncaged: WorkspacePool, tmp_path: Path) 
     async def main() -> str:
         base = await uncaged.prepare_base(str(repo), git(repo, "rev-parse", "HEAD"))
         async with uncaged.open(base, Limits()) as workspace:
-            await workspace.cage.write("a", b"b\n")
+            await workspace.sandbox.write("a", b"b\n")
             return await workspace.read_diff()
 
     assert "-a\n+b\n" in anyio.run(main)

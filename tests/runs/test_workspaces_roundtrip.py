@@ -66,8 +66,7 @@ contents = st.one_of(
 )
 links = st.text(st.sampled_from("ab/.ö ~"), min_size=1, max_size=8).map(str.encode)
 entries = st.one_of(
-    st.tuples(st.sampled_from(["file", "program"]), contents),
-    st.tuples(st.just("link"), links),
+    st.tuples(st.sampled_from(["file", "program"]), contents), st.tuples(st.just("link"), links)
 )
 
 
@@ -108,13 +107,13 @@ def round_trip(workspaces: WorkspacePool, folder: Path, before: Tree, now: Tree)
             str(folder / "repo"), commit_of(folder / "repo", before)
         )
         async with workspaces.open(base, Limits()) as workspace:
-            root = Path(workspace.cage.place.folder, "root/workspace")
+            root = Path(workspace.sandbox.place.folder, "root/workspace")
             replace(root, now)
             patch = await workspace.read_diff()
         async with workspaces.open(base, Limits()) as workspace:
             await workspace.apply_patch(patch)
             assert await workspace.read_diff() == patch
-            return harvest(Path(workspace.cage.place.folder, "root/workspace"))
+            return harvest(Path(workspace.sandbox.place.folder, "root/workspace"))
 
     return anyio.run(main)
 

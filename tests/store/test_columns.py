@@ -42,15 +42,15 @@ def test_rows_that_come_in_parts_are_one(rows: list[tuple[str | None, int | None
     parts = iter([part for part in (named[:3], named[3:]) if part])
     found = collect_columns(parts, {"word": True, "number": False})
     assert found.attempts == [row[0] for row in named]
-    assert found.held["word"].tolist() == [row[1] for row in named]
-    numbers = [None if np.isnan(one) else one for one in found.held["number"]]
+    assert found.columns["word"].tolist() == [row[1] for row in named]
+    numbers = [None if np.isnan(one) else one for one in found.columns["number"]]
     assert numbers == [row[2] for row in named]
 
 
 def test_what_is_known_of_some_is_joined_to_all_and_the_last_counts() -> None:
     part = AttemptColumns(
         attempts=["b", "x", "a", "a"],
-        held=PackedColumns(
+        columns=PackedColumns(
             {
                 "word": make_text_column(["two", "lost", "old", "new"]),
                 "number": np.array([2.0, 9, 0, 1]),

@@ -151,8 +151,8 @@ def test_the_mark_is_another_when_an_experiment_or_a_task_is_put_otherwise(store
     task = Task(id="task-0", prompt="Do it.", digest="d0", split="held-out")
     for change in (
         lambda: store.save_experiment(experiment),
-        lambda: store.course.set_paused("e", paused=True),
-        lambda: store.course.set_paused("e", paused=False),
+        lambda: store.experiments.set_paused("e", paused=True),
+        lambda: store.experiments.set_paused("e", paused=False),
         lambda: store.save_task(task),
     ):
         change()

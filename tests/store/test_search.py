@@ -16,12 +16,7 @@ from closeloop.records.trace import AnyEvent, Command, Edit, Message, Session, T
 from closeloop.store import Store, open_store
 from closeloop.store.session_rows import session_key
 from closeloop.store.sql_expressions import text
-from closeloop.text.search_text import (
-    describe_attempt,
-    find_snippet,
-    fold_words,
-    parse_search,
-)
+from closeloop.text.search_text import describe_attempt, find_snippet, fold_words, parse_search
 from closeloop.traces.session_import import pack_session
 
 START = datetime(2026, 3, 1, tzinfo=UTC)

@@ -31,11 +31,11 @@ class Jobs(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = f"{next(_worlds)}/"
-        self.held: dict[str, tuple[str, bool]] = {}
+        self.columns: dict[str, tuple[str, bool]] = {}
         self.done: set[str] = set()
 
     def free_for(self, key: str, owner: str) -> bool:
-        holder, alive = self.held.get(key, (owner, False))
+        holder, alive = self.columns.get(key, (owner, False))
         return key not in self.done and (holder == owner or not alive)
 
     @rule(key=keys, owner=owners, seconds=st.sampled_from([LONG, 0.0]))
@@ -43,11 +43,11 @@ class Jobs(RuleBasedStateMachine):
         expected = self.free_for(key, owner)
         assert self.store.claim_job(self.world + key, self.world + owner, seconds) is expected
         if expected:
-            self.held[key] = (owner, seconds == LONG)
+            self.columns[key] = (owner, seconds == LONG)
 
     @rule(key=keys, owner=owners, dead=owners)
     def steal(self, key: str, owner: str, dead: str) -> None:
-        victim = self.held.get(key, (None, False))[0]
+        victim = self.columns.get(key, (None, False))[0]
         expected = key not in self.done and (self.free_for(key, owner) or victim == dead)
         name = self.world + key
         stolen = self.store.claim_job(
@@ -55,23 +55,23 @@ class Jobs(RuleBasedStateMachine):
         )
         assert stolen is expected
         if expected:
-            self.held[key] = (owner, True)
+            self.columns[key] = (owner, True)
 
     @rule(owner=owners, seconds=st.sampled_from([LONG, 0.0]))
     def heartbeat(self, owner: str, seconds: float) -> None:
-        mine = [key for key, (holder, _) in self.held.items() if holder == owner]
+        mine = [key for key, (holder, _) in self.columns.items() if holder == owner]
         assert self.store.renew_leases(self.world + owner, seconds) == len(mine)
         for key in mine:
-            self.held[key] = (owner, seconds == LONG)
+            self.columns[key] = (owner, seconds == LONG)
 
     @rule(owner=owners, key=st.none() | keys)
     def release(self, owner: str, key: str | None) -> None:
-        mine = [each for each, (holder, _) in self.held.items() if holder == owner]
+        mine = [each for each, (holder, _) in self.columns.items() if holder == owner]
         given_back = [each for each in mine if key in (None, each)]
         name = None if key is None else self.world + key
         assert self.store.release_jobs(self.world + owner, name) == len(given_back)
         for each in given_back:
-            del self.held[each]
+            del self.columns[each]
 
     @rule(key=keys, again=st.booleans())
     def finish(self, key: str, again: bool) -> None:
@@ -84,7 +84,7 @@ class Jobs(RuleBasedStateMachine):
         if key not in self.done:
             assert saved
         self.done.add(key)
-        self.held.pop(key, None)
+        self.columns.pop(key, None)
 
     @invariant()
     def a_finished_job_stays_finished(self) -> None:
@@ -180,7 +180,7 @@ def test_who_was_killed_works_on_nothing(store_url: str) -> None:
             ("other", process, LONG),
         ):
             assert store.claim_job(key, owner, seconds)
-        assert {*store.course.list_claimed_jobs()} == {
+        assert {*store.experiments.list_claimed_jobs()} == {
             "plan/mine/0/0",
             "plan/elsewhere/0/0",
             "other",

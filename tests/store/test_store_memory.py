@@ -65,9 +65,9 @@ def test_repeats_and_corrections_count_as_said_last(store: Store) -> None:
 
 def test_the_first_offer_of_a_piece_of_work_stays(store: Store) -> None:
     first = ContextRecord(key="t1", repo="a/b", arm="memory", rules=("r1",), at=NOW)
-    assert store.memory.save_offer(first) == first
-    assert store.memory.save_offer(replace(first, arm="control", rules=())) == first
-    assert store.memory.list_offers("a/b", ["t1", "t2"]) == [first]
+    assert store.memory.save_context_record(first) == first
+    assert store.memory.save_context_record(replace(first, arm="control", rules=())) == first
+    assert store.memory.list_context_records("a/b", ["t1", "t2"]) == [first]
 
 
 def test_vectors_come_back_as_they_were(store: Store) -> None:

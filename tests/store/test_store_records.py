@@ -393,8 +393,7 @@ def test_a_body_from_the_future_asks_for_an_upgrade(store: Store, store_url: str
         row = "('two', 'experiment', 1, 0, 'abducted')"
         on.execute(text(f"INSERT INTO attempts (id, origin, number, retry, exit) VALUES {row}"))
         on.execute(
-            text("INSERT INTO attempt_bodies (attempt, body) VALUES ('two', :body)"),
-            {"body": body},
+            text("INSERT INTO attempt_bodies (attempt, body) VALUES ('two', :body)"), {"body": body}
         )
     with pytest.raises(MachineFailed, match="Upgrade closeloop"):
         store.load_attempt("two")

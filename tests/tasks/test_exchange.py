@@ -43,8 +43,7 @@ assert task.paths.discovered_test_path and task.paths.discovered_solve_path
 print(task.config.schema_version, task.name, task.instruction)
 """
 NAMES = RequiredTests(
-    fail_to_pass=("test_triple.py::test_triple",),
-    pass_to_pass=("test_calculator.py::test_double",),
+    fail_to_pass=("test_triple.py::test_triple",), pass_to_pass=("test_calculator.py::test_double",)
 )
 TRIPLE_FIX = (
     "diff --git a/calculator.py b/calculator.py\n--- a/calculator.py\n+++ b/calculator.py\n"
@@ -121,10 +120,7 @@ def test_an_exported_task_loads_in_harbor_itself(triple, tmp_path):
         pytest.skip("needs an environment with bench/harbor.txt")
     write_harbor_task(triple, NAMES, tmp_path / "triple")
     loaded = subprocess.run(
-        [HARBOR, "-c", LOADS, str(tmp_path / "triple")],
-        capture_output=True,
-        text=True,
-        check=False,
+        [HARBOR, "-c", LOADS, str(tmp_path / "triple")], capture_output=True, text=True, check=False
     )
     assert loaded.returncode == 0, loaded.stderr
     assert loaded.stdout.split()[:2] == ["1.4", "closeloop/triple"]

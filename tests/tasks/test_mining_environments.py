@@ -556,11 +556,11 @@ def test_an_environment_is_made_once_and_linked_into_its_neighbours(
             files = [Path(base.folder, "root/workspace/.venv/pyvenv.cfg") for base in bases]
             assert len({file.stat().st_ino for file in files}) == 1
             async with workspaces.open(bases[1], Limits()) as workspace:
-                ran = await workspace.cage.run(
+                ran = await workspace.sandbox.run(
                     "cat shop.py; git status --porcelain; .venv/bin/python -c 'print(3)'"
                 )
                 assert ran.output == "A = 2\n3\n"
-                await workspace.cage.run("echo spoilt > .venv/pyvenv.cfg")
+                await workspace.sandbox.run("echo spoilt > .venv/pyvenv.cfg")
             assert "spoilt" not in files[0].read_text()
 
     anyio.run(main)

@@ -139,9 +139,7 @@ def test_only_work_on_source_and_tests_is_a_candidate(history: History) -> None:
     assert "CHANGES" not in found.source + found.tests
 
 
-def test_commits_whose_content_is_missing_are_passed_over_with_the_reason(
-    history: History,
-) -> None:
+def test_commits_whose_content_is_missing_are_passed_over_with_the_reason(history: History) -> None:
     tests = "def test_{}():\n    pass\n"
     works = [
         history.commit(

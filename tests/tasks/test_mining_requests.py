@@ -105,11 +105,7 @@ def test_what_the_tests_import_stands_in_the_request_with_its_path(tmp_path: Pat
         ("", "from ferry import Boat\n\ndef test_it():\n    Boat\n", None),
         ("", "import ferry\n\ndef test_it():\n    getattr(ferry, 'deck')\n", None),
         ("", "import os.path\nfrom typing import Any\n", None),
-        (
-            "def helper(): ...\n",
-            "def helper():\n    pass\n\ndef test_it():\n    helper()\n",
-            None,
-        ),
+        ("def helper(): ...\n", "def helper():\n    pass\n\ndef test_it():\n    helper()\n", None),
     ],
 )
 def test_each_use_of_what_the_base_lacks_is_told(

@@ -75,7 +75,7 @@ def export(folder: Path, **pull: object) -> Path:
 
 def test_a_merged_pull_request_asks_what_its_issue_asks(repo):
     gathered = gather_pull_work(list(read_pull_exports(export(repo))), repo)
-    [given] = gathered.given
+    [given] = gathered.works
     assert given.work.message == "Sums are wrong\n\nadd(2, 3) gives -1."
     assert given.work.base == small_project.git(repo, "rev-parse", "HEAD^").strip()
     assert given.tags == ("pull-request", "reviewed", "failed-in-ci")
@@ -84,20 +84,17 @@ def test_a_merged_pull_request_asks_what_its_issue_asks(repo):
     assert "unit tests: failure at aaaaaaa" in given.rubric
     assert "Done." not in given.rubric, "an author does not correct themselves"
     tags = {given.work.commit: ["scope-creep"]}
-    (tagged,) = gather_pull_work(list(read_pull_exports(export(repo))), repo, tags).given
+    (tagged,) = gather_pull_work(list(read_pull_exports(export(repo))), repo, tags).works
     assert tagged.tags == (*given.tags, "scope-creep")
 
 
 @pytest.mark.parametrize(
     ("changes", "why"),
-    [
-        ({"merged_at": None}, "not merged"),
-        ({"merge_commit_sha": "0" * 40}, "not in this clone"),
-    ],
+    [({"merged_at": None}, "not merged"), ({"merge_commit_sha": "0" * 40}, "not in this clone")],
 )
 def test_what_was_not_accepted_is_passed_over(repo, changes, why):
     gathered = gather_pull_work(list(read_pull_exports(export(repo, **changes))), repo)
-    assert gathered.given == ()
+    assert gathered.works == ()
     assert why in gathered.passed_over["pull request 7"]
 
 
@@ -163,9 +160,9 @@ def test_a_session_is_the_work_whose_files_and_time_are_the_same(repo, day, path
             AttemptResult(attempt=session(repo, day=day), trace=trace(path.format(repo=repo)))
         )
         gathered = gather_session_work(store, repo, {"session": ("scope-creep",)})
-    assert bool(gathered.given) == found
+    assert bool(gathered.works) == found
     if found:
-        [given] = gathered.given
+        [given] = gathered.works
         assert given.work.message == "add subtracts, please mend it"
         assert given.tags == ("agent-session", "corrected", "scope-creep")
         assert "keep double" in (given.rubric or "")

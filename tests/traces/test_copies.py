@@ -87,7 +87,11 @@ def listed(store: Store, *places: Path) -> list[AttemptRow]:
     """What is listed once some places were imported, one after the other."""
     for place in places:
         found = import_sessions(
-            [place], store, wish=SessionFilter(), jobs=1, tell=lambda tally: None
+            [place],
+            store,
+            session_filter=SessionFilter(),
+            jobs=1,
+            report_progress=lambda tally: None,
         )
         assert sum(count.sessions for count in found.formats.values()), place
     return store.list_attempts()

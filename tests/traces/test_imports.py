@@ -41,7 +41,11 @@ def bring_in(
     store: Store, *places: Path, jobs: int = 1, wish: SessionFilter | None = None
 ) -> ImportSummary:
     return import_sessions(
-        places, store, wish=wish or SessionFilter(), jobs=jobs, tell=lambda tally: None
+        places,
+        store,
+        session_filter=wish or SessionFilter(),
+        jobs=jobs,
+        report_progress=lambda tally: None,
     )
 
 
@@ -166,11 +170,15 @@ def test_several_workers_save_what_one_does(store: Store, folder: Path) -> None:
 def test_what_is_not_wanted_now_can_be_had_later(store: Store, folder: Path) -> None:
     session(folder / "x.jsonl", "hello", directory="/tmp/billing/src")
     session(folder / "y.jsonl", "other", directory="/tmp/other", name="two")
-    some = bring_in(store, folder, wish=SessionFilter(repo="/tmp/billing"))
+    some = bring_in(store, folder, session_filter=SessionFilter(repo="/tmp/billing"))
     assert (new(some), some.unwanted) == (1, 1)
-    none = bring_in(store, folder, wish=SessionFilter(since=datetime(2099, 1, 1, tzinfo=UTC)))
+    none = bring_in(
+        store, folder, session_filter=SessionFilter(since=datetime(2099, 1, 1, tzinfo=UTC))
+    )
     assert (new(none), none.unwanted) == (0, 2)
-    late = bring_in(store, folder, wish=SessionFilter(since=datetime(2026, 11, 16, tzinfo=UTC)))
+    late = bring_in(
+        store, folder, session_filter=SessionFilter(since=datetime(2026, 11, 16, tzinfo=UTC))
+    )
     assert new(late) == 0
     assert new(bring_in(store, folder)) == 1
 

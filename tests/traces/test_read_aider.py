@@ -47,13 +47,7 @@ def test_a_recorded_history_is_three_sessions_read_event_by_event() -> None:
         ("change", "sums.py", "    return add(numbers)\n", "    return sum(numbers)\n", False),
         ("note", "console", "The LLM did not conform to the edit format."),
         ("agent", "claim", "I looked for another text."),
-        (
-            "change",
-            "sums.py",
-            "    return sum(numbers[:1])\n",
-            "    return sum(numbers)\n",
-            True,
-        ),
+        ("change", "sums.py", "    return sum(numbers[:1])\n", "    return sum(numbers)\n", True),
         ("note", "commit", "Commit 2a4879b fix: Sum all numbers"),
         ("run", "python3 test_sums.py", 0, "parsed", None),
     ]

@@ -205,12 +205,7 @@ def test_a_rewind_is_noted_and_what_it_took_back_happened(tmp_path: Path) -> Non
         message("b", "gemini", "Done differently."),
     )
     texts = [getattr(event, "text", "") for event in session.trace.events]
-    assert texts == [
-        "One",
-        "Done.",
-        "1 message was taken back, to before b.",
-        "Done differently.",
-    ]
+    assert texts == ["One", "Done.", "1 message was taken back, to before b.", "Done differently."]
     assert one(session, Note).about == "rewind"
 
 
@@ -376,10 +371,7 @@ def test_tokens_of_nothing_but_zeros_are_not_believed(tmp_path: Path) -> None:
     assert session.usage.input_tokens is None
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["../../etc", "..", "/tmp", "a/b", "\0", "x" * 5000, ""],
-)
+@pytest.mark.parametrize("name", ["../../etc", "..", "/tmp", "a/b", "\0", "x" * 5000, ""])
 def test_a_session_id_never_leads_out_of_the_folder(name: str, tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     path.write_text(json.dumps(HEADER | {"sessionId": name}) + "\n")

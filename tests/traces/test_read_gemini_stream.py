@@ -107,9 +107,7 @@ def test_what_a_command_that_went_well_printed_is_believed_only_where_it_is_alon
     tmp_path: Path, printed: str, code: int | None
 ) -> None:
     session = stream(
-        tmp_path / "s",
-        used("run_shell_command", "c", command="make"),
-        result("c", output=printed),
+        tmp_path / "s", used("run_shell_command", "c", command="make"), result("c", output=printed)
     )
     [event] = [event for event in session.trace.events if isinstance(event, Command)]
     assert event.exit_code == code

@@ -254,10 +254,7 @@ def test_a_block_that_was_run_is_a_command_however_it_is_written(
     reply = {"role": "assistant", "content": f"1. I look.\n\n{block}"}
     result = {"role": "user", "content": "<returncode>2</returncode>\n<output>\nno\n</output>"}
     session = first([reply, result], tmp_path, exit_status="LimitsExceeded")
-    assert told(session)[1:] == [
-        ("agent", None, "1. I look."),
-        ("run", "ls -l", 2, "parsed", None),
-    ]
+    assert told(session)[1:] == [("agent", None, "1. I look."), ("run", "ls -l", 2, "parsed", None)]
     session = first([reply, TASK, reply, TASK], tmp_path, exit_status="LimitsExceeded")
     assert actions([session]) == [], "Nothing shows that it ran."
 

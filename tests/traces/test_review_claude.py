@@ -23,9 +23,7 @@ def test_a_command_out_of_time_keeps_the_exit_code_it_was_killed_with(
 ) -> None:
     words = "Exit code 143\nCommand timed out after 2m 0.0s"
     log.call("Bash", {"command": "sleep 999"}, words, is_error=True, detail=f"Error: {words}")
-    assert told(session_of(log, tmp_path)) == [
-        ("run", "sleep 999", 143, "parsed", "out of time"),
-    ]
+    assert told(session_of(log, tmp_path)) == [("run", "sleep 999", 143, "parsed", "out of time")]
 
 
 def test_an_edit_of_a_notebook_says_what_was_written(log: Log, tmp_path: Path) -> None:

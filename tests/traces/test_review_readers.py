@@ -201,10 +201,7 @@ def test_the_instruction_of_an_instance_is_the_request_where_its_history_has_non
     seen = {"id": 2, "cause": 1, "observation": "run", "content": "x", "extras": {"exit_code": 3}}
     line = {"instance_id": "i", "instruction": "Fix it.", "history": [[action, seen]]}
     (session,) = sessions(openhands_events, lines(tmp_path / "output.jsonl", line))
-    assert told(session) == [
-        ("user", "request", "Fix it."),
-        ("run", "ls", 3, "stated", None),
-    ]
+    assert told(session) == [("user", "request", "Fix it."), ("run", "ls", 3, "stated", None)]
 
 
 def test_a_call_refused_in_inspect_says_why_not_what_the_agent_had_said(tmp_path: Path) -> None:

@@ -814,9 +814,7 @@ def test_an_empty_store_offers_three_ways_to_start() -> None:
         assert f"<copy-button><code>{command}</code></copy-button>" in page
 
 
-def test_a_metric_is_drawn_with_its_bounds_and_what_was_first_seen_when(
-    client: TestClient,
-) -> None:
+def test_a_metric_is_drawn_with_its_bounds_and_what_was_first_seen_when(client: TestClient) -> None:
     view = client.get("/api/metrics?metric=pass+rate&by=variant").json()
     (chart,) = view["numbers"]["charts"]
     assert {point["name"] for point in chart["points"]} >= {"steady", "hasty"}
@@ -842,7 +840,7 @@ def test_what_a_gate_saw_is_kept_and_shown() -> None:
             coverage=1.0,
             passes={"confirmed": 5, "weak": 1},
         )
-        store.course.save_gate_report(report, START)
+        store.experiments.save_gate_report(report, START)
         (kept,) = served(store).get("/api/gates").json()["gates"]
         assert kept["run"]["report"]["experiment"] == EXPERIMENT
         page = served(store).get("/gates").text

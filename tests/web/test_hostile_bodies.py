@@ -275,11 +275,11 @@ def test_bodies_of_all_requests_together_have_a_limit() -> None:
     async def go() -> None:
         memory = BodyMemory(limit=10)
         async with memory.hold_body(lambda: send(6), 8, "too long") as body:
-            assert len(body) == memory.held == 6
+            assert len(body) == memory.used_bytes == 6
             with pytest.raises(RequestRefused) as refused:
                 await memory.read_body(lambda: send(5), 8, "too long")
             assert refused.value.status == 503
             assert len(await memory.read_body(lambda: send(4), 8, "too long")) == 4
-        assert memory.held == 0
+        assert memory.used_bytes == 0
 
     anyio.run(go)

@@ -39,9 +39,7 @@ from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
 from closeloop.web.auth_middleware import Caller
 from closeloop.web.page import Page, PageLocation
-from closeloop.web.pages import (
-    PAGES,
-)
+from closeloop.web.pages import PAGES
 from closeloop.web.pages.attempts import AttemptsView
 
 HERE = "http://127.0.0.1:4318"
@@ -432,7 +430,7 @@ def test_the_settings_page_says_what_the_sandbox_enforces_here(client: TestClien
     try:
         with TemporaryDirectory() as folder:
             described = describe_sandbox_limits(
-                find_sandbox(SandboxSettings(), Path(folder)).guards
+                find_sandbox(SandboxSettings(), Path(folder)).sandbox_limits
             )
     except MachineFailed as failed:
         described = str(failed)

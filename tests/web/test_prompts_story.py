@@ -187,10 +187,7 @@ def compared(folder: Path, *arguments: str) -> dict[str, Any]:
 
 
 def test_five_prompts_are_scored_by_a_person_and_a_judge_and_compared_with_bounds(
-    project: Path,
-    store: Store,
-    serve: Callable[..., Any],
-    open_page: Callable[..., Page],
+    project: Path, store: Store, serve: Callable[..., Any], open_page: Callable[..., Page]
 ) -> None:
     desk = PageContext(store, load_project(project, environ={}).settings)
     desk.metric_cache.patience = None

@@ -204,10 +204,7 @@ def test_a_list_has_a_column_for_each_score(client: TestClient) -> None:
 
 @pytest.mark.parametrize(
     ("query", "says"),
-    [
-        ("score=luck", "luck"),
-        ("&".join(f"score=s{number}" for number in range(7)), "at most 6"),
-    ],
+    [("score=luck", "luck"), ("&".join(f"score=s{number}" for number in range(7)), "at most 6")],
 )
 def test_a_score_that_is_none_is_answered_with_one_sentence(
     client: TestClient, query: str, says: str

@@ -219,9 +219,7 @@ def test_a_name_that_no_folder_can_have_breaks_no_page() -> None:
 
 
 def test_long_names_dark_screens_and_paper(
-    store: Store,
-    serve: Callable[..., AbstractContextManager[str]],
-    open_page: Callable[..., Page],
+    store: Store, serve: Callable[..., AbstractContextManager[str]], open_page: Callable[..., Page]
 ) -> None:
     """Nothing is wider than a telephone, tabs show where one is, and print is dark on white."""
     with serve(store) as address:

@@ -19,7 +19,7 @@ from closeloop.traces.session_import import explain_unknown_cost
 from closeloop.web import static_export
 from closeloop.web.app import build_web_app
 from closeloop.web.page import PageContext
-from closeloop.web.pages.metrics import TriageAsked, format_triage_command
+from closeloop.web.pages.metrics import TriagePageQuery, format_triage_command
 
 HTML = {"accept": "text/html"}
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -110,11 +110,11 @@ def test_sessions_lead_to_what_goes_into_agents_md(client: TestClient) -> None:
 
 
 def test_the_command_of_triage_has_the_filters_of_the_page(store: Store) -> None:
-    asked = TriageAsked(agent="a b", model="m", since=START, limit=7)
+    asked = TriagePageQuery(agent="a b", model="m", since=START, limit=7)
     assert format_triage_command(asked) == (
         "closeloop triage --since 2026-03-01 --agent 'a b' --model m --limit 7"
     )
-    assert format_triage_command(TriageAsked(until=START)) is None
+    assert format_triage_command(TriagePageQuery(until=START)) is None
     desk = PageContext(store)
     desk.metric_cache.patience = None
     app = build_web_app(store, token=None, page_context=desk)

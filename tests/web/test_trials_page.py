@@ -39,7 +39,7 @@ def add_work(store: Store, name: str, variant: str, *, merged: bool) -> None:
         TrialAssignment(trial="prompts", key=name, variant=variant, at=START)
     )
     arm = "memory" if variant == "new" else "control"
-    store.memory.save_offer(ContextRecord(key=name, repo="ann/tally", arm=arm, at=START))
+    store.memory.save_context_record(ContextRecord(key=name, repo="ann/tally", arm=arm, at=START))
     started = START + timedelta(minutes=1)
     attempt = Attempt(id=name, origin="production", exit="finished", started=started)
     store.save_attempt(AttemptResult(attempt=attempt))

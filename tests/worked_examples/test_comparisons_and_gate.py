@@ -17,12 +17,7 @@ from closeloop.metrics.metric_definitions import describe_passes
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.variant_comparison import compare_by_name, scored_share
 from closeloop.metrics.variant_comparison import compare_with_baseline as gate
-from closeloop.metrics.variant_trials import (
-    compare_once,
-    draw_variant,
-    memory_trial,
-    report_trial,
-)
+from closeloop.metrics.variant_trials import compare_once, draw_variant, memory_trial, report_trial
 from closeloop.records.attempt import AttemptRow
 from closeloop.records.estimate import PairTable, wilson_rate
 from closeloop.records.experiment_plan import (
@@ -128,9 +123,7 @@ def test_several_variants_are_held_against_the_first_with_holm_and_wider_bounds(
     assert both[0].comparison.here.low == pytest.approx(1 - sqrt(2) * (1 - 0.6078), abs=1e-4)
 
 
-def test_other_rates_are_compared_by_a_paired_t_and_adjusted_for_their_number(
-    store: Store,
-) -> None:
+def test_other_rates_are_compared_by_a_paired_t_and_adjusted_for_their_number(store: Store) -> None:
     """First-review merges of six tasks: 0 against 1 in the first five, 0 against 0 in the last.
     Differences 1 1 1 1 1 0: mean 5/6, s² = 1/6, more than the noise 2 · 1/16 of single tries.
     t = 5/6 / (1/6) = 5 with 5 degrees of freedom: p = 0.004105. Bounds 5/6 ∓ 2.570582 / 6. The only
@@ -395,7 +388,7 @@ def test_memory_is_held_against_the_work_that_was_told_nothing_task_by_task(stor
         for number, passed in enumerate(passes, 1):
             made = add_attempt(store, add_task(store, task), None, passed,
                                number=number, started=START + timedelta(hours=1))  # fmt: skip
-            store.memory.save_offer(
+            store.memory.save_context_record(
                 ContextRecord(key=made.id, repo="ann/tally", arm=arm, at=START)  # type: ignore[arg-type]
             )
     trial = memory_trial(store, MemorySettings(control=0.5), "pass rate")
@@ -416,6 +409,6 @@ def test_by_arm_shows_trials_beside_memory(store: Store) -> None:
     made = add_attempt(store, add_task(store, "t"), None, True, started=START + timedelta(hours=1))
     store.trials.start_trial(TRIAL)
     store.trials.save_assignment(TrialAssignment(trial="x", key="t", variant="b", at=START))
-    store.memory.save_offer(ContextRecord(key=made.id, repo="r", arm="control", at=START))
+    store.memory.save_context_record(ContextRecord(key=made.id, repo="r", arm="control", at=START))
     figures = compute_metrics(load_attempt_table(store, BOOK), ("arm",), ("pass rate",)).figures
     assert {one.group["arm"] for one in figures} == {"control", "x: b"}

@@ -423,12 +423,7 @@ def test_outcomes_are_grouped_by_the_most_context_that_a_turn_had(store: Store) 
     names = ("pass rate", "drift", "findings")
     found = compute_metrics(load_attempt_table(store, BOOK), ["context"], names).figures
     rates = [(one.group["context"], one.value, one.n) for one in found if one.metric == names[0]]
-    assert rates == [
-        ("–", 1, 1),
-        ("under 8k", 1, 1),
-        ("8k–16k", 1, 1),
-        ("128k–256k", 0, 2),
-    ]
+    assert rates == [("–", 1, 1), ("under 8k", 1, 1), ("8k–16k", 1, 1), ("128k–256k", 0, 2)]
     last = next(one for one in found if one.group["context"] == "128k–256k")
     assert (last.low, last.high) == pytest.approx((0.0, 0.666822), abs=1e-6)
 

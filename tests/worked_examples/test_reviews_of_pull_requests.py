@@ -15,13 +15,7 @@ from closeloop.metrics.attempt_table import load_attempt_table
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.records.attempt import Attempt
 from closeloop.records.experiment_plan import AttemptResult
-from closeloop.records.pull_request import (
-    Correction,
-    Delivery,
-    Fact,
-    PullDescription,
-    PullRow,
-)
+from closeloop.records.pull_request import Correction, Delivery, Fact, PullDescription, PullRow
 from closeloop.records.settings import Settings
 from closeloop.records.team_rules import RepeatedRemark, RuleExample, RuleMatch, TeamRule
 from closeloop.reviews.authorship import merge_known_agents

@@ -49,8 +49,7 @@ from closeloop.records.trace import (
 )
 
 # The tools of the built-in agent: each is a function that records what it does.
-
-
+#
 # The tools as described to the model, and the checks of a call's arguments.
 
 JSON_TYPES: dict[str, tuple[type, ...]] = {
@@ -243,7 +242,7 @@ async def run(use: ToolInvocation, command: str, seconds: float | None = None) -
     if seconds is not None:
         seconds = min(seconds, use.assignment.limits.command_seconds)
     with use.record_action(Command, command=command) as result:
-        program_run = await use.assignment.cage.run(command, seconds=seconds)
+        program_run = await use.assignment.sandbox.run(command, seconds=seconds)
         output = replace_surrogates(program_run.output)
         result.update(output=shorten_middle(output), stopped=program_run.stopped)
         if program_run.exit_code is not None:
@@ -259,7 +258,7 @@ async def read(
     use: ToolInvocation, path: str, first_line: int | None = None, last_line: int | None = None
 ) -> str:
     with use.record_action(Read, path=path, first_line=first_line, last_line=last_line) as result:
-        content = await use.assignment.cage.read(path, MAX_FILE_BYTES)
+        content = await use.assignment.sandbox.read(path, MAX_FILE_BYTES)
         if b"\0" in content:
             raise ToolFailed(f"{path} is not text: {len(content)} bytes.")
         text = content.decode("utf-8", "replace")
@@ -272,13 +271,13 @@ async def read(
 async def write(use: ToolInvocation, path: str, text: str) -> str:
     before, action = await _read_before_write(use, path)
     with use.record_action(Edit, path=path, action=action, before=before, after=text) as result:
-        await use.assignment.cage.write(path, text.encode())
+        await use.assignment.sandbox.write(path, text.encode())
         result.update(ok=True)
     return f"{path} {'created' if action == 'create' else 'replaced'}."
 
 
 async def edit(use: ToolInvocation, path: str, old: str, new: str) -> str:
-    sandbox = use.assignment.cage
+    sandbox = use.assignment.sandbox
     with use.record_action(Edit, path=path, before=old, after=new) as result:
         try:
             text = (await sandbox.read(path, MAX_FILE_BYTES)).decode()
@@ -300,7 +299,7 @@ async def search(use: ToolInvocation, pattern: str, path: str = ".") -> str:
     arguments = {"pattern": pattern, "path": path}
     grep = ["grep", "-rnIE", "--null", "--exclude-dir=.git", "-e", pattern, "--", path]
     with use.record_action(ToolUse, name="search", arguments=arguments) as result:
-        program_run = await use.assignment.cage.run(grep)
+        program_run = await use.assignment.sandbox.run(grep)
         output = shorten_middle(_format_matches(replace_surrogates(program_run.output)))
         if program_run.exit_code not in (0, 1):
             raise ToolFailed(f"The search failed: {program_run.stopped or output}")
@@ -353,7 +352,7 @@ def _select_lines(path: str, text: str, first: int, last: int | None) -> str:
 async def _read_before_write(use: ToolInvocation, path: str) -> tuple[str | None, str]:
     """Return a file's text before it is written, if it is text, and the kind of the write."""
     try:
-        return (await use.assignment.cage.read(path, MAX_FILE_BYTES)).decode(), "change"
+        return (await use.assignment.sandbox.read(path, MAX_FILE_BYTES)).decode(), "change"
     except FileNotFoundError:
         return None, "create"
     except (OSError, UnicodeDecodeError):

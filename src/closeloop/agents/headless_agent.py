@@ -55,8 +55,7 @@ from closeloop.sandbox.program_execution import ProgramResult
 from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
 
 # The trace of an attempt, written during the attempt.
-
-
+#
 # A model's output is untrusted: it is validated and bounded here before use.
 
 MAX_RESULT_CHARS = 30_000
@@ -682,7 +681,7 @@ class HeadlessAgent:
     async def work(self, assignment: Assignment) -> Work:
         """Run the program to its end, and collect its files."""
         limits, started = assignment.limits, time.monotonic()
-        if assignment.door is None and self.adapter.needs_model:
+        if assignment.model_proxy is None and self.adapter.needs_model:
             raise BadInput(f"The agent {self.name} needs a model: give one with --model.")
         program_run = await self.run_program(assignment, assignment.prompt, limits.seconds)
         recordings = await gather_recordings(_require_sandbox(assignment), self.adapter.recordings)
@@ -702,7 +701,7 @@ class HeadlessAgent:
             cause=None if cause is None else clean_for_storage(shorten_middle(cause)),
             summary=None if report.text is None else clean_for_storage(shorten_middle(report.text)),
             trace=Trace(reader=self.name, reader_version=1),
-            usage=assignment.door.usage if assignment.door else Usage(),
+            usage=assignment.model_proxy.usage if assignment.model_proxy else Usage(),
             recordings=recordings,
             feedback=feedback,
         )
@@ -728,7 +727,7 @@ class HeadlessAgent:
         self, assignment: Assignment, prompt: str, seconds: float, *, is_follow_up: bool = False
     ) -> ProgramRun:
         """Run it once in its sandbox, watched."""
-        installed, proxy = self.require_program(), assignment.door
+        installed, proxy = self.require_program(), assignment.model_proxy
         sandbox, address = equip_sandbox(
             _require_sandbox(assignment), installed, proxy, assignment.limits
         )
@@ -879,9 +878,9 @@ def _last_printed_line(result: ProgramResult) -> str:
 
 
 def _require_sandbox(assignment: Assignment) -> WorkspaceSandbox:
-    if not isinstance(assignment.cage, WorkspaceSandbox):
+    if not isinstance(assignment.sandbox, WorkspaceSandbox):
         raise MachineFailed("A program of others needs a cage that closeloop has made.")
-    return assignment.cage
+    return assignment.sandbox
 
 
 def _search_path(

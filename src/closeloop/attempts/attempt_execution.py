@@ -181,7 +181,7 @@ async def run_agent(
 
     `before` it begins and `after` its change is known, others may do something there.
     """
-    resolved_variant, limits = tools.crews[slot.variant.digest], slot.variant.limits
+    resolved_variant, limits = tools.resolved_variants[slot.variant.digest], slot.variant.limits
     work = Work(
         exit="out_of_time", trace=Trace(reader=resolved_variant.agent.name, reader_version=1)
     )
@@ -200,7 +200,7 @@ async def run_agent(
             workspace = await exit_stack.enter_async_context(
                 tools.workspaces.open(base, limits, standing=True)
             )
-            workspace_sandbox = workspace.cage
+            workspace_sandbox = workspace.sandbox
             refused = workspace_sandbox.refused
             await before(workspace)
             started = time.monotonic()
@@ -264,9 +264,9 @@ def build_assignment(
     return Assignment(
         prompt=slot.task.prompt,
         system=add_agent_context(resolved_variant, slot.context),
-        cage=workspace.cage,
+        sandbox=workspace.sandbox,
         model=proxy,
-        door=proxy,
+        model_proxy=proxy,
         variant=slot.variant,
         limits=slot.variant.limits,
         answer=make_answerer(slot.task),
@@ -392,7 +392,7 @@ class AttemptPacer:
 
     def __init__(self, experiment: Experiment, store: Store) -> None:
         self._experiment = experiment
-        self._course = store.course
+        self._course = store.experiments
         self._looked = -PAUSE_CHECK_SECONDS
         self._paused = False
         self._broken: dict[str, str] = {}

@@ -40,12 +40,7 @@ from closeloop.attempts.run_resources import (
     require_prices,
     sandbox_description,
 )
-from closeloop.concurrency import (
-    WorkPlace,
-    run_in_places,
-    run_limited,
-    unwrap_exception_group,
-)
+from closeloop.concurrency import WorkPlace, run_in_places, run_limited, unwrap_exception_group
 from closeloop.grading import grading, task_proof
 from closeloop.grading.variants import ResolvedVariant
 from closeloop.records.attempt import AttemptRow, Proof
@@ -97,7 +92,7 @@ class RunState(Record):
     executor: AttemptExecutor
     pace: AttemptPacer
     mode: RunMode
-    tell: ProgressCallback
+    report_progress: ProgressCallback
     brief: AgentBriefing = tell_nothing
     jobs: int = 1
     last_attempts: Mapping[SlotPlace, AttemptRow] = {}
@@ -143,7 +138,7 @@ def plan_experiment(
     context: RunContext, tasks: Sequence[Task], options: ExperimentSettings, name: str | None = None
 ) -> ExperimentPlan:
     """Save an experiment over those tasks and all variants of the context."""
-    resolved_variants = context.tools.crews
+    resolved_variants = context.tools.resolved_variants
     require_prices(options.budget, resolved_variants)
     variants = tuple(resolved.variant for resolved in resolved_variants.values())
     digests = tuple(task.digest for task in tasks), tuple(variant.digest for variant in variants)
@@ -175,7 +170,7 @@ def forecast_missing(
         slot for slot in plan.list_slots() if is_attempt_due(last_by_place.get(slot.place), mode)
     ]
     return forecast_run(
-        plan, missing, context.tools.crews, context.store, jobs or default_job_count()
+        plan, missing, context.tools.resolved_variants, context.store, jobs or default_job_count()
     )
 
 
@@ -197,7 +192,7 @@ async def open_run(
             executor=executor,
             pace=AttemptPacer(plan.experiment, context.store),
             mode=mode,
-            tell=report_progress,
+            report_progress=report_progress,
             brief=make_context,
             jobs=jobs or executor.places,
             last_attempts=last_by_slot,
@@ -242,19 +237,19 @@ async def prepare_tasks(preparations: TaskPreparations, run: RunState) -> None:
 
 
 async def _prepare_task(task: Task, preparations: TaskPreparations, run: RunState) -> None:
-    run.tell(RunProgress(stage="preparing", task=task.id))
+    run.report_progress(RunProgress(stage="preparing", task=task.id))
     proof = await prepare_task(task, run.context.tools, run.context.store)
     if proof.state == "unproved":
         preparations.skipped[task.id] = proof.reasons[0]
-        run.tell(RunProgress(stage="skipped", task=task.id, why=proof.reasons[0]))
+        run.report_progress(RunProgress(stage="skipped", task=task.id, why=proof.reasons[0]))
     else:
         preparations.proofs[task.id] = proof
-        run.tell(RunProgress(stage="prepared", task=task.id))
+        run.report_progress(RunProgress(stage="prepared", task=task.id))
 
 
 async def fill_slots(preparations: TaskPreparations, run: RunState) -> None:
     """Fill every slot once its task is prepared."""
-    resolved_variants = run.context.tools.crews.items()
+    resolved_variants = run.context.tools.resolved_variants.items()
 
     async def run_one_slot(slot: ScheduledAttempt, place: WorkPlace) -> None:
         proof = preparations.proofs.get(slot.task.id)
@@ -294,7 +289,7 @@ async def run_slot(
 
     The next agent begins while the work of this one is graded.
     """
-    context, report_progress = run.context, run.tell
+    context, report_progress = run.context, run.report_progress
     if last_row is not None and not is_attempt_due(last_row, run.mode):
         if wants_grading(last_row, slot.task, run.mode):
             last_row = await regrade_attempt(last_row, slot.task, proof, context)
@@ -356,7 +351,7 @@ def with_agent_context(order: AttemptOrder, run: RunState) -> AttemptOrder:
     if run.brief is tell_nothing:
         return order
     slot = order.slot
-    resolved_variant = run.context.tools.crews[slot.variant.digest]
+    resolved_variant = run.context.tools.resolved_variants[slot.variant.digest]
     context = run.brief(slot.task, resolved_variant, attempt_id(order))
     return replace(order, slot=replace(slot, context=context))
 
@@ -431,7 +426,7 @@ def collect_results(
         variants=plan.variants,
         attempts=tuple(attempts),
         measurements=dict(measurements),
-        insights=tuple(context.store.course.list_attempt_insights(ids)),
+        insights=tuple(context.store.experiments.list_attempt_insights(ids)),
         skipped=dict(skipped),
         sandbox=sandbox_description(context.tools.workspaces),
         would_merge=context.store.scores.load_merging_shares(

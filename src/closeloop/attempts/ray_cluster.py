@@ -122,7 +122,7 @@ def build_parcel(plan: ExperimentPlan, tools: RunResources) -> NodeParcel:
         return name
 
     models, variants = {}, {}
-    for resolved in tools.crews.values():
+    for resolved in tools.resolved_variants.values():
         variants[resolved.variant.name] = _pack_variant(resolved, tools.root, add_file)
         if resolved.model is not None and resolved.variant.model is not None:
             models[resolved.variant.model] = _pack_model(resolved.model, tools.root, add_file)
@@ -328,10 +328,10 @@ def attempt_on_node(digest: str, boxes: Mapping[str, Any], order: bytes) -> byte
 
 async def _make_on_node(order: AttemptOrder, worker: WorkerState) -> AttemptResult:
     task, tools = order.slot.task, worker.tools
-    if order.slot.variant.digest not in tools.crews:
+    if order.slot.variant.digest not in tools.resolved_variants:
         installed_agents = ", ".join(
             f"{resolved.variant.agent} {resolved.variant.agent_version}"
-            for resolved in tools.crews.values()
+            for resolved in tools.resolved_variants.values()
         )
         raise BadInput(
             f"The node {platform.node()} has other agents than the driver "
@@ -426,7 +426,7 @@ class ClusterDriver(Record):
     async def run_attempt(self, order: AttemptOrder) -> AttemptResult:
         """Make one attempt on a node with free resources."""
         started = datetime.now(UTC)
-        resources = self.tools.crews[order.slot.variant.digest].written.resources
+        resources = self.tools.resolved_variants[order.slot.variant.digest].written.resources
         try:
             answer = await self.cluster.call_on_node(
                 attempt_on_node, self.parcel, self.boxes, encode_record(order), resources=resources

@@ -49,7 +49,7 @@ class RunResources(Record):
     workspaces: WorkspacePool
     gateway: Gateway
     """The only connection of agents to their models."""
-    crews: Mapping[str, ResolvedVariant]
+    resolved_variants: Mapping[str, ResolvedVariant]
     """By the variant's digest."""
     bases: dict[str, WorkspaceBase | None]
     """Prepared bases by the task's digest."""
@@ -83,7 +83,7 @@ async def open_run_resources(
             root=root,
             workspaces=workspaces,
             gateway=gateway,
-            crews=resolved_variants,
+            resolved_variants=resolved_variants,
             bases={},
         )
 
@@ -109,7 +109,7 @@ def open_workspaces(settings: Settings, root: Path) -> WorkspacePool:
 
 
 def require_hidden_folders(settings: Settings, root: Path, cache: Path) -> None:
-    """BadInput if agents could read their acceptance tests or others' work."""
+    """Raise BadInput if agents could read their acceptance tests or others' work."""
     hidden_paths = {
         "the tasks": root / settings.tasks,
         "other attempts": cache,
@@ -129,7 +129,7 @@ def require_hidden_folders(settings: Settings, root: Path, cache: Path) -> None:
 
 def sandbox_description(workspaces: WorkspacePool) -> str:
     """Describe how commands are confined: what is enforced and what is not."""
-    return _describe_limits(workspaces.guards)
+    return _describe_limits(workspaces.sandbox_limits)
 
 
 _describe_limits = functools.cache(describe_sandbox_limits)
@@ -140,7 +140,7 @@ def describe_sandbox(settings: SandboxSettings) -> str:
     """Describe the sandbox of runs on this machine, without opening a workspace."""
     with tempfile.TemporaryDirectory(prefix="closeloop-") as folder:
         try:
-            return describe_sandbox_limits(find_sandbox(settings, Path(folder)).guards)
+            return describe_sandbox_limits(find_sandbox(settings, Path(folder)).sandbox_limits)
         except (Fault, OSError) as fault:
             return str(fault)
 
@@ -209,7 +209,7 @@ async def prepare_task_base(task: Task, workspaces: WorkspacePool) -> WorkspaceB
 
 def list_experiment_statuses(store: Store) -> list[ExperimentStatus]:
     """List every experiment, newest first."""
-    claimed_jobs = store.course.list_claimed_jobs()
+    claimed_jobs = store.experiments.list_claimed_jobs()
     return [
         read_experiment_status(store, experiment, claimed_jobs)
         for experiment in store.list_experiments()
@@ -222,7 +222,7 @@ def read_experiment_status(
     """Return one experiment's status, given the keys of all work in progress."""
     filled = store.counts.count_filled_slots(experiment)
     running = sum(_belongs_to(key, experiment) for key in running_keys)
-    spent = store.course.total_cost(experiment)
+    spent = store.experiments.total_cost(experiment)
     tasks = [store.load_task(digest) for digest in experiment.tasks]
     variants = [store.load_variant(digest) for digest in experiment.variants]
     total = experiment.repeats * sum(
@@ -233,7 +233,7 @@ def read_experiment_status(
     state: ExperimentState = "stopped"
     if filled == total:
         state = "done"
-    elif store.course.is_paused(experiment.id):
+    elif store.experiments.is_paused(experiment.id):
         state = "paused"
     elif running:
         state = "running"
@@ -248,14 +248,14 @@ def read_experiment_status(
         running=running,
         not_run=max(0, total - filled - running),
         cost=spent,
-        shared_cost=store.course.shared_cost(experiment),
-        begun=store.course.first_start_time(experiment.id),
+        shared_cost=store.experiments.shared_cost(experiment),
+        begun=store.experiments.first_start_time(experiment.id),
         state=state,
     )
 
 
 def _belongs_to(key: str, experiment: Experiment) -> bool:
-    """Keys of slots are task, variant, repeat and retry; other work has other keys."""
+    """Whether a job's key is that of a slot of the experiment: task, variant, repeat, retry."""
     task, variant, number = (*key.split("/"), "", "")[:3]
     is_member = task in experiment.tasks and variant in experiment.variants
     return is_member and int(number) <= experiment.repeats
@@ -269,7 +269,7 @@ PAUSE_SECONDS = 600
 
 
 def estimate_seconds_left(elapsed_seconds: float, finished: int, remaining: int) -> float | None:
-    """Until the last attempt ends at the pace so far; None while too few are finished.
+    """Return the seconds until the last attempt ends; None while too few are finished.
 
     The pace is wall time per finished attempt, which includes how many run at once.
     """
@@ -278,7 +278,7 @@ def estimate_seconds_left(elapsed_seconds: float, finished: int, remaining: int)
 
 
 def count_working_seconds(rows: Iterable[AttemptRow]) -> float:
-    """Wall time from the first attempt to the end of the last, without pauses."""
+    """Return the wall time from the first attempt to the end of the last, without pauses."""
     spans = sorted(
         (row.started.timestamp(), row.started.timestamp() + (row.seconds or 0.0))
         for row in rows
@@ -303,7 +303,9 @@ def forecast_run(
 ) -> ExperimentForecast:
     """Forecast from earlier attempts of the same variants, else the same agents and models."""
     missing_counts = Counter(slot.variant.digest for slot in missing)
-    averages = {variant.digest: store.course.average_attempt(variant) for variant in plan.variants}
+    averages = {
+        variant.digest: store.experiments.average_attempt(variant) for variant in plan.variants
+    }
     paid_variants = [
         resolved
         for resolved in resolved_variants.values()

@@ -31,8 +31,7 @@ from closeloop.text.code_patterns import parse_python
 from closeloop.text.wording import count_with_noun
 
 # Lines that the tests reach: from coverage data, or by running them once more.
-
-
+#
 # Existing coverage data, with its age taken into account.
 
 _MAX_DATA_BYTES = 200_000_000
@@ -285,13 +284,13 @@ async def measure_coverage(context: CheckContext, command: str | None) -> Covera
     if command is None or add_coverage_options(command, name) is None:
         reason = f"`{command}` does not run pytest or go" if command else "no test command is known"
         return _no_coverage(f"{reason}: {COVERAGE_ADVICE}")
-    context.tell("the tests after the change, with coverage")
+    context.report_progress("the tests after the change, with coverage")
     limits = Limits(command_seconds=context.timeout, idle_seconds=context.timeout)
     try:
         async with context.workspaces.open(context.bases["after"], limits) as workspace:
             await apply_side(context, workspace, "after")
             async with admit_suite():
-                line_coverage = await _run_with_coverage(workspace.cage, command, name)
+                line_coverage = await _run_with_coverage(workspace.sandbox, command, name)
     except (Fault, OSError) as fault:
         return _no_coverage(str(fault)[:500])
     if isinstance(line_coverage, Unmeasured):

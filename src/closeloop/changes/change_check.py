@@ -38,9 +38,9 @@ from closeloop.changes.change_sides import (
     prepare_base,
 )
 from closeloop.changes.check_verdict import (
+    FixedChange,
     Fixer,
     FixSubject,
-    MendedChange,
     decide_verdict,
     list_blocking_findings,
     review_with_model,
@@ -70,8 +70,8 @@ from closeloop.records.attempt import Outcome
 from closeloop.records.change import (
     ChangeReport,
     CheckTier,
+    FixingResult,
     Inspection,
-    MendingResult,
     Risk,
     ToolRun,
 )
@@ -116,14 +116,14 @@ class CheckRequest(Record):
     """Whether to run the tests once more to measure coverage."""
     rewritten_commands: tuple[str, ...] = ()
     """Settings through which the change itself alters its test commands."""
-    tell: Callable[[str], None] = lambda text: None
+    report_progress: Callable[[str], None] = lambda text: None
 
 
 class ToolTierResult(Record):
     """Result of the first tier."""
 
     runs: tuple[ToolRun, ...] = ()
-    mending: MendingResult | None = None
+    mending: FixingResult | None = None
     unmeasured: tuple[Unmeasured, ...] = ()
     unverified: str | None = None
     """Why no test gave a result, and what to do about it."""
@@ -142,7 +142,7 @@ class TierResults(Record):
 
 async def read_change(order: CheckRequest, sides: ChangeSides) -> Inspection:
     """Read what the change does to the code, together with the repository's index."""
-    order.tell("reading the change")
+    order.report_progress("reading the change")
     return await compute_in_thread(_inspect_sides, order, sides)
 
 
@@ -183,12 +183,7 @@ def build_report(
     if isinstance(results.risk, Unmeasured):
         unmeasured.append(results.risk)
     judgement = decide_verdict(
-        order.settings,
-        tools.runs,
-        findings,
-        risk,
-        unverified=tools.unverified,
-        grade=order.grade,
+        order.settings, tools.runs, findings, risk, unverified=tools.unverified, grade=order.grade
     )
     report = ChangeReport(
         change=redact_change(sides.change),
@@ -216,11 +211,11 @@ async def check_quality(
     """Run the quality tier: every check of the code, and a model review if one is configured."""
     if "quality" not in order.tiers:
         return ()
-    order.tell("code quality")
+    order.report_progress("code quality")
     results = await compute_in_thread(run_checks, inspection)
     if reviewer is None:
         return tuple(results)
-    order.tell("model review of the change")
+    order.report_progress("model review of the change")
     remarks = await review_with_model(
         inspection, results, reviewer, order.settings.timeout, order.confirm
     )
@@ -259,14 +254,12 @@ def _report_unparsed_files(inspection: Inspection) -> Iterator[Unmeasured]:
 
 
 async def check_risk(
-    order: CheckRequest,
-    inspection: Inspection,
-    context: PreparedContext,
+    order: CheckRequest, inspection: Inspection, context: PreparedContext
 ) -> Risk | Unmeasured | None:
     """Run the risk tier: how likely such a change goes wrong, by the repository's history."""
     if "risk" not in order.tiers:
         return None
-    order.tell("risk from the repository's history")
+    order.report_progress("risk from the repository's history")
     coverage = await _measure_coverage(order, context)
     return await compute_in_thread(_assess_risk, order, inspection, coverage)
 
@@ -309,19 +302,19 @@ async def prepare_context(
         return Unmeasured(rule="tools", reason="there is no commit before the change")
     setup, unready = order.commands.setup, ""
     try:
-        order.tell("preparing the base")
+        order.report_progress("preparing the base")
         try:
             before = after = await prepare_base(
-                workspaces, sides, "before", setup, order.cache, order.tell
+                workspaces, sides, "before", setup, order.cache, order.report_progress
             )
         except BadInput as fault:  # of the base: setup may still succeed with the change
             unready = str(fault)
             before = after = await workspaces.prepare_base(str(sides.root), sides.base)
         if setup and sides.head and needs_setup(file.path for file in sides.change.files):
-            order.tell("preparing the change")
+            order.report_progress("preparing the change")
             with suppress(BadInput):  # then every tool says so, with what setup prints
                 after = await prepare_base(
-                    workspaces, sides, "after", setup, order.cache, order.tell
+                    workspaces, sides, "after", setup, order.cache, order.report_progress
                 )
     except BadInput as fault:
         return Unmeasured(rule="tools", reason=describe_fault(fault))
@@ -335,7 +328,7 @@ async def prepare_context(
         unready={"before": unready} if unready else {},
         bare=frozenset({"after"} if unready and after is before else ()),
         timeout=order.settings.timeout,
-        tell=order.tell,
+        report_progress=order.report_progress,
     )
 
 
@@ -417,7 +410,7 @@ async def _compare_tools(
         if tests == "auto" and tool.is_test and late and tool.selected is None:
             narrowed = await compute_in_thread(_narrow_tests, tool, inspection)
             if narrowed.selected is not None:
-                context.tell(f"{tool.name}: {narrowed.selected}")
+                context.report_progress(f"{tool.name}: {narrowed.selected}")
                 tools[index] = narrowed
                 (comparisons[index],) = await run_tools(context, [narrowed])
     return tools, comparisons
@@ -482,7 +475,7 @@ def _finding_order(finding: Finding) -> tuple[int, str, int, str]:
 # Let an agent fix a change: when it starts, and what is checked again afterwards.
 
 
-async def mend_change(
+async def fix_change(
     order: CheckRequest, context: PreparedContext, results: TierResults, fixer: Fixer | None
 ) -> TierResults:
     """Let an agent fix what the tools and quality checks report, if a fixer is configured."""
@@ -506,8 +499,8 @@ async def mend_change(
     if not subject.needs_fixing():
         return results
     try:
-        mended_change = await run_fix_cycles(context, subject, fixer, order.settings.fix_cycles)
-        tools = msgspec.structs.replace(results.tools, mending=_save_mending(order, mended_change))
+        fixed_change = await run_fix_cycles(context, subject, fixer, order.settings.fix_cycles)
+        tools = msgspec.structs.replace(results.tools, mending=_save_fix(order, fixed_change))
     except (Fault, OSError, UnreadableChange) as fault:
         unmended = Unmeasured(rule="mending", reason=describe_fault(fault))
         unmeasured = (*results.tools.unmeasured, unmended)
@@ -532,15 +525,15 @@ def list_blocking_in_patch(order: CheckRequest, base: str | None, patch: str) ->
     return list_blocking_findings(order.settings, findings)
 
 
-def _save_mending(order: CheckRequest, mended_change: MendedChange) -> MendingResult:
+def _save_fix(order: CheckRequest, fixed_change: FixedChange) -> FixingResult:
     """Save the fix as a patch file; the repository itself is not changed."""
-    if not mended_change.patch or mended_change.mending.left or mended_change.mending.findings:
-        return mended_change.mending
-    content = mended_change.patch.encode("utf-8", "surrogateescape")
+    if not fixed_change.patch or fixed_change.mending.left or fixed_change.mending.findings:
+        return fixed_change.mending
+    content = fixed_change.patch.encode("utf-8", "surrogateescape")
     path = order.cache / "mended" / f"{content_digest(content)[:16]}.patch"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
-    return msgspec.structs.replace(mended_change.mending, patch=str(path))
+    return msgspec.structs.replace(fixed_change.mending, patch=str(path))
 
 
 # Try a project's commands once, in the sandbox in which they will run, before anybody relies on
@@ -581,7 +574,7 @@ async def try_commands(
     for tool in list_check_tools(commands, {}):
         report(f"trying {tool.name}: {tool.command}")
         async with workspaces.open(base, limits) as workspace:
-            result = await run_tool(workspace.cage, tool, "after", TRIAL_SECONDS)
+            result = await run_tool(workspace.sandbox, tool, "after", TRIAL_SECONDS)
         trials[tool.name] = judge_trial(tool, result)
     return trials
 

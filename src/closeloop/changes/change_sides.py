@@ -290,7 +290,7 @@ class ChangeSides:
             title,
             root,
         )
-        self._shadow, self._told = shadow, change_diff
+        self._shadow, self._change_diff = shadow, change_diff
         self._entries: dict[ChangeSide, Mapping[str, TreeEntry]] = {}
         self._trees: dict[ChangeSide, Mapping[str, str]] = {}
 
@@ -301,7 +301,7 @@ class ChangeSides:
 
     def read(self, side: ChangeSide, path: str) -> bytes | None:
         """Return a file's content; None if missing, a link, a submodule, or over 5 MB."""
-        changed = self._told.before if side == "before" else self._told.after
+        changed = self._change_diff.before if side == "before" else self._change_diff.after
         entry = changed[path] if path in changed else self.list_entries(side).get(path)
         return self.read_blob(entry.id) if entry and entry.mode.startswith("100") else None
 
@@ -329,7 +329,7 @@ class ChangeSides:
     def list_entries(self, side: ChangeSide) -> Mapping[str, TreeEntry]:
         """Return every entry on that side with its mode, including links and submodules."""
         if side not in self._entries:
-            change_diff, list_tree = self._told, self._shadow.list_entries
+            change_diff, list_tree = self._change_diff, self._shadow.list_entries
             if side == "before":
                 self._entries[side] = list_tree(change_diff.base) if change_diff.base else {}
             else:
@@ -351,10 +351,7 @@ def open_sides(root: Path, query: ChangeQuery) -> Iterator[ChangeSides]:
     with open_shadow(repository, query.is_worktree) as shadow:
         if repository is None:
             assert query.patch
-            change_diff, title = (
-                diff_standalone_patch(shadow, query.patch),
-                query.patch.name,
-            )
+            change_diff, title = (diff_standalone_patch(shadow, query.patch), query.patch.name)
         else:
             change_diff, title = _diff_for_query(repository, shadow, query)
         if not change_diff.files:
@@ -435,7 +432,7 @@ class CheckContext(Record):
     bare: frozenset[ChangeSide] = frozenset()
     """Sides whose base was not set up: every workspace runs the setup itself."""
     timeout: float = 900.0
-    tell: Callable[[str], None] = lambda text: None
+    report_progress: Callable[[str], None] = lambda text: None
 
 
 async def apply_side(context: CheckContext, workspace: Workspace, side: ChangeSide) -> None:
@@ -472,7 +469,7 @@ def needs_setup(paths: Iterable[str]) -> bool:
 
 
 async def _run_with_stdin(workspace: Workspace, command: str, stdin: bytes) -> None:
-    result = await workspace.cage.run(command, stdin=stdin)
+    result = await workspace.sandbox.run(command, stdin=stdin)
     if result.exit_code != 0:
         output = result.stopped or result.output.strip()[-300:]
         raise MachineFailed(f"The change could not be written into a workspace: {output}")
@@ -561,7 +558,9 @@ async def prepare_base(
         ):
             return await workspaces.prepare_base(repo, commit, setup, report=report)
     trusted = side == "before"
-    base = await workspaces.prepare_base(repo, own_commit, setup, lends=trusted, report=report)
+    base = await workspaces.prepare_base(
+        repo, own_commit, setup, is_shareable=trusted, report=report
+    )
     if trusted:
         note.parent.mkdir(parents=True, exist_ok=True)
         note.write_text(own_commit, "ascii")

@@ -35,8 +35,8 @@ from closeloop.judges.change_review import (
 from closeloop.records.attempt import Outcome
 from closeloop.records.change import (
     ChangeReport,
+    FixingResult,
     Inspection,
-    MendingResult,
     ReportVerdict,
     Risk,
     ToolRun,
@@ -359,31 +359,33 @@ class FixResult(Record):
 class Fixer(Protocol):
     """Fixes a change in a workspace."""
 
-    async def mend(self, bench: CheckContext, order: FixOrder) -> FixResult: ...
+    async def fix_findings(self, context: CheckContext, order: FixOrder) -> FixResult: ...
 
 
 class AgentFixer(Record):
     """Fixer that runs an agent in a workspace of this machine, with access to a model."""
 
     agent: Agent
-    door: ModelProxy | None
+    model_proxy: ModelProxy | None
     variant: Variant
     system: str | None = None
 
-    async def mend(self, bench: CheckContext, order: FixOrder) -> FixResult:
+    async def fix_findings(self, context: CheckContext, order: FixOrder) -> FixResult:
         """Run one fix cycle, in a workspace with the change and the previous fixes."""
-        async with bench.workspaces.open(bench.bases["after"], self.variant.limits) as workspace:
-            await apply_side(bench, workspace, "after")
+        async with context.workspaces.open(
+            context.bases["after"], self.variant.limits
+        ) as workspace:
+            await apply_side(context, workspace, "after")
             await workspace.settle_changes()
             await workspace.apply_patch(order.mended)
             note = await _run_fixer(workspace, self, order.prompt)
             return FixResult(patch=await workspace.read_diff(), note=note)
 
 
-class MendedChange(Record):
+class FixedChange(Record):
     """Result of all fix cycles."""
 
-    mending: MendingResult
+    mending: FixingResult
     patch: str
     """Patch from the change to the fixed one; empty if nothing was done."""
 
@@ -407,7 +409,7 @@ class FixSubject(Record):
 
 async def run_fix_cycles(
     context: CheckContext, subject: FixSubject, fixer: Fixer, cycles: int
-) -> MendedChange:
+) -> FixedChange:
     """Run up to `cycles` fix cycles, each prompted with what still fails; never edits the
     repository."""
     current, patch, tries, note = (
@@ -419,20 +421,22 @@ async def run_fix_cycles(
     findings = subject.findings
     while tries < cycles and note is None and (findings or any(map(has_broken, current))):
         tries += 1
-        context.tell(f"an agent fixes the change, try {tries} of {cycles}")
+        context.report_progress(f"an agent fixes the change, try {tries} of {cycles}")
         prompt = build_fix_prompt(current, findings)
-        fixed = await fixer.mend(context, FixOrder(number=tries, prompt=prompt, mended=patch))
+        fixed = await fixer.fix_findings(
+            context, FixOrder(number=tries, prompt=prompt, mended=patch)
+        )
         patch, note = fixed.patch, fixed.note
         if patch:
             # In another folder: files that tools leave behind are not part of the change.
-            current = await _compare_mended(context, subject, patch)
+            current = await _compare_fixed(context, subject, patch)
             findings = await subject.recheck(patch) if subject.recheck else findings
     failing_runs = tuple(run for run in current if has_broken(run))
-    result = MendingResult(tries=tries, left=failing_runs, findings=tuple(findings), note=note)
-    return MendedChange(mending=result, patch=patch)
+    result = FixingResult(tries=tries, left=failing_runs, findings=tuple(findings), note=note)
+    return FixedChange(mending=result, patch=patch)
 
 
-async def _compare_mended(context: CheckContext, subject: FixSubject, patch: str) -> list[ToolRun]:
+async def _compare_fixed(context: CheckContext, subject: FixSubject, patch: str) -> list[ToolRun]:
     """Compare the tools' results on the fixed change with those before the change."""
     results = [await run_tool_at_side(context, tool, "after", patch) for tool in subject.tools]
     return [
@@ -447,9 +451,9 @@ async def _run_fixer(workspace: Workspace, fixer: AgentFixer, prompt: str) -> st
     assignment = Assignment(
         prompt=prompt,
         system=fixer.system,
-        cage=workspace.cage,
-        model=fixer.door,
-        door=fixer.door,
+        sandbox=workspace.sandbox,
+        model=fixer.model_proxy,
+        model_proxy=fixer.model_proxy,
         variant=fixer.variant,
         limits=limits,
         answer=lambda question: None,

@@ -15,7 +15,7 @@ from closeloop import __version__
 from closeloop.records.attempt import Outcome
 from closeloop.records.change import (
     ChangeReport,
-    MendingResult,
+    FixingResult,
     RevertChance,
     Risk,
     RiskFactor,
@@ -154,7 +154,7 @@ def describe_report_grade(grade: Outcome) -> str:
     return f"Graded by its task: {grade.result}{f' ({reason})' if reason else ''}"
 
 
-def describe_mending(mending: MendingResult) -> str:
+def describe_fixing(mending: FixingResult) -> str:
     """Describe what an agent fixed, and where the fix is."""
     tries = f"{mending.tries} {'try' if mending.tries == 1 else 'tries'}"
     if mending.patch is not None:
@@ -238,7 +238,7 @@ def render_terminal_report(report: ChangeReport) -> Iterator[RenderableType]:
     if report.grade:
         yield Text(f"{make_visible(describe_report_grade(report.grade))}.")
     if report.mending:
-        yield Text(f"{make_visible(describe_mending(report.mending))}.")
+        yield Text(f"{make_visible(describe_fixing(report.mending))}.")
     if report.risk:
         yield from _render_risk(report.risk)
     if report.tools:
@@ -360,8 +360,7 @@ def _render_findings(findings: Sequence[Finding]) -> Iterator[Text]:
 
 
 # A report as Markdown: the comment of a pull request, and a check run of GitHub.
-
-
+#
 # Untrusted text, escaped as Markdown.
 #
 # Anyone may write a pull request: its text must not mention people, refer to other
@@ -508,7 +507,7 @@ def _list_sections(report: ChangeReport, blobs: str | None) -> Iterator[CommentS
     if report.grade:
         yield CommentSection(rank=1, head=f"{escape_prose(describe_report_grade(report.grade))}.")
     if report.mending:
-        yield CommentSection(rank=1, head=f"{escape_prose(describe_mending(report.mending))}.")
+        yield CommentSection(rank=1, head=f"{escape_prose(describe_fixing(report.mending))}.")
         still_broken = [(run, name) for run in report.mending.left for name in run.broke]
         yield from _folded_sections(
             5, "Still broken after the agent's fix", still_broken, _broken_line

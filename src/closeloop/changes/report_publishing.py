@@ -253,10 +253,7 @@ class _PullState(Record):
 
 
 async def publish_report(
-    client: CodeHostClient,
-    pull: WorkflowPull,
-    report: ChangeReport,
-    summary: Path | None = None,
+    client: CodeHostClient, pull: WorkflowPull, report: ChangeReport, summary: Path | None = None
 ) -> PublishedReport:
     """Publish the report. If that is refused, write it to the job's summary file instead."""
     refused: dict[str, list[str]] = {}

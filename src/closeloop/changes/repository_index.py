@@ -231,7 +231,7 @@ CREATE TABLE IF NOT EXISTS modules (key TEXT PRIMARY KEY, module BLOB NOT NULL);
 _MAX_VALUE_BYTES = 64 << 20
 _log = logging.getLogger(__name__)
 _READING_MODULES = (__name__, "closeloop.changes.syntax.*")
-_MAX_STALE_FILES = 10_000
+_SPARE_STALE_FILES = 10_000
 """Stale files tolerated in the cache, on top of four times the wanted ones."""
 
 
@@ -269,7 +269,7 @@ class ParseCache:
         """Remove files that the repository no longer has, once they are by far the majority."""
         keys = list(keys)
         row_count = self._query_rows("SELECT count(*) FROM outlines")
-        if row_count and row_count[0][0] > 4 * len(keys) + _MAX_STALE_FILES:
+        if row_count and row_count[0][0] > 4 * len(keys) + _SPARE_STALE_FILES:
             self._execute_write("CREATE TEMP TABLE IF NOT EXISTS wanted (key TEXT PRIMARY KEY)")
             self._execute_write(
                 "INSERT OR IGNORE INTO temp.wanted VALUES (?)", [(key,) for key in keys]
@@ -479,7 +479,7 @@ class RepositoryIndex:
     def __init__(
         self, sides: ChangeSides, parse_cache: ParseCache, settings: CheckSettings
     ) -> None:
-        self.sides, self.shelf, self.settings = sides, parse_cache, settings
+        self.sides, self.parse_cache, self.settings = sides, parse_cache, settings
         self.sources = {source.path: source for source in list_source_files(sides, settings)}
         self._changed = {file.path for file in sides.change.files}
         self._places: dict[str, list[str]] = defaultdict(list)
@@ -500,7 +500,7 @@ class RepositoryIndex:
     @property
     def notes(self) -> Sequence[str]:
         """Return problems with the cache."""
-        return self.shelf.notes
+        return self.parse_cache.notes
 
     def paths(self) -> Sequence[str]:
         """Return source files of supported languages, without generated and vendored ones."""
@@ -525,7 +525,7 @@ class RepositoryIndex:
         return module
 
     def _load_cached_module(self, key: str) -> SourceModule | None:
-        encoded = self._unsaved.get(key) or self.shelf.read_module(key)
+        encoded = self._unsaved.get(key) or self.parse_cache.read_module(key)
         try:
             return msgspec.msgpack.decode(encoded, type=SourceModule) if encoded else None
         except (msgspec.DecodeError, TypeError, RecursionError):
@@ -542,7 +542,7 @@ class RepositoryIndex:
         return module
 
     def _save_modules(self) -> None:
-        self.shelf.add_modules(self._unsaved.items())
+        self.parse_cache.add_modules(self._unsaved.items())
         self._unsaved.clear()
 
     def defined(self, name: str) -> Sequence[tuple[str, int]]:
@@ -552,12 +552,6 @@ class RepositoryIndex:
     def known(self, name: str) -> bool:
         """Return whether the name occurs in the repository, outside the change's added lines."""
         return name.encode() in self._known_words
-
-    def list_names(self) -> frozenset[str]:
-        """Return every word of the repository's sources, outside the change's added lines."""
-        return frozenset(
-            name.decode("utf-8", "replace") for name in self._known_words if not name[:1].isdigit()
-        )
 
     def count_files(self, names: Iterable[str]) -> Mapping[str, int]:
         """Return the number of files in which each name occurs."""
@@ -596,7 +590,7 @@ class RepositoryIndex:
     def close(self) -> None:
         """Save what was parsed."""
         self._save_modules()
-        self.shelf.close()
+        self.parse_cache.close()
 
     def __enter__(self) -> RepositoryIndex:
         return self
@@ -646,18 +640,18 @@ class RepositoryIndex:
     def _read_outlines(self, *columns: str) -> Iterator[Sequence[Any]]:
         """Yield the key and these columns of every file; missing files are read now."""
         missing = dict.fromkeys(self._places)
-        for row in self.shelf.read_columns(*columns):
+        for row in self.parse_cache.read_columns(*columns):
             if row[0] in missing and _is_valid_row(columns, row[1:]):
                 del missing[row[0]]
                 yield row
         sources = [self.sources[self._places[key][0]] for key in missing]
         for rows in read_outlines(self.sides, sources):
-            self.shelf.add_outlines(rows)
+            self.parse_cache.add_outlines(rows)
             for key, generated, outline in rows:
                 parts = {"generated": generated, **msgspec.structs.asdict(outline)}
                 yield (key, *(parts[column] for column in columns))
         if missing:
-            self.shelf.drop_stale_rows(self._places)
+            self.parse_cache.drop_stale_rows(self._places)
 
 
 def open_index(sides: ChangeSides, cache: Path, settings: CheckSettings) -> RepositoryIndex:

@@ -31,12 +31,7 @@ from closeloop.grading.tool_outcomes import ToolEnding, compare_endings, tool_ou
 from closeloop.process.check_results import check_from_command
 from closeloop.process.command_analysis import analyse_command
 from closeloop.records.attempt import TestRun
-from closeloop.records.change import (
-    ChangeSide,
-    ToolOutcome,
-    ToolRun,
-    ToolState,
-)
+from closeloop.records.change import ChangeSide, ToolOutcome, ToolRun, ToolState
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.protocols import ProcessResult
 from closeloop.records.record import Record
@@ -130,7 +125,7 @@ async def _run_tool_once(
     async with context.workspaces.open(context.bases[side], limits) as workspace:
         await apply_side(context, workspace, side)
         await workspace.apply_patch(patch)
-        return await run_tool(workspace.cage, tool, side, seconds)
+        return await run_tool(workspace.sandbox, tool, side, seconds)
 
 
 async def run_tool(
@@ -255,7 +250,7 @@ async def run_tools(context: CheckContext, tools: Sequence[CheckTool]) -> list[T
     async def run_side(side: ChangeSide) -> None:
         unready: ToolResult | None = None
         for tool in tools:
-            context.tell(f"{tool.name} {side} the change")
+            context.report_progress(f"{tool.name} {side} the change")
             # If one could not be set up, the others cannot either.
             results[tool.name, side] = result = unready or await run_tool_at_side(
                 context, tool, side
@@ -281,7 +276,7 @@ async def _confirm_regressions(
     for _ in range(MAX_RERUNS):
         if not _may_be_chance(tool, before, after, regressions):
             break
-        context.tell(f"{tool.name} again, to see whether it always fails")
+        context.report_progress(f"{tool.name} again, to see whether it always fails")
         rerun = await run_tool_at_side(context, tool, "after")
         if not _has_results(rerun):
             continue
@@ -291,7 +286,9 @@ async def _confirm_regressions(
             by_chance += len(regressions) - len(rerun_regressions)
         regressions, after = rerun_regressions, rerun
     if _has_results(after) and regressions.lost:
-        context.tell(f"{tool.name} before the change again, to see which tests always run")
+        context.report_progress(
+            f"{tool.name} before the change again, to see which tests always run"
+        )
         rerun = await run_tool_at_side(context, tool, "before")
         if _has_results(rerun):
             rerun_regressions = find_regressions(context, rerun, after)
@@ -394,7 +391,7 @@ def _build_tool_run(
         lost=tuple(regressions.lost)[:MAX_NAMES],
         removed=regressions.removed[:MAX_NAMES],
         already=tuple(name for name in after.failures if name in failed)[:MAX_NAMES],
-        mended=tuple(sorted(name for name in failed if _is_mended(name, after)))[:MAX_NAMES],
+        mended=tuple(sorted(name for name in failed if _is_fixed(name, after)))[:MAX_NAMES],
         output=relevant_output(after, list(regressions.failing)),
         seconds=after.seconds,
         ran=_count_ran_tests(after),
@@ -410,7 +407,7 @@ def _count_ran_tests(result: ToolResult) -> int | None:
     return sum(status in RAN_STATUSES for status in result.tests.values())
 
 
-def _is_mended(name: str, after: ToolResult) -> bool:
+def _is_fixed(name: str, after: ToolResult) -> bool:
     """Return whether an old failure is fixed: the test ran, or the complaining tool did."""
     if not _has_results(after) or name in after.failures:
         return False

@@ -234,10 +234,7 @@ COMMAND_CHAPTERS = {
     },
     "Judge and orchestrate": {
         "judge": ("closeloop.cli.judge:judge", "Score outputs with models and a rubric."),
-        "judge ask": (
-            "closeloop.cli.judge:ask",
-            "Ask a model one question about each trace.",
-        ),
+        "judge ask": ("closeloop.cli.judge:ask", "Ask a model one question about each trace."),
         "judge calibrate": (
             "closeloop.cli.judge:calibrate",
             "Compare a judge with people's labels.",
@@ -260,10 +257,7 @@ COMMAND_CHAPTERS = {
         "admin script": ("closeloop.cli.serve:script", "Serve a scripted model to agents."),
         "admin encoder": ("closeloop.cli.learn:encoder", "List or install text encoders."),
         "admin purge": ("closeloop.cli.export:purge", "Remove a secret from the store."),
-        "admin completion": (
-            "closeloop.cli:completion",
-            "Print a shell completion script.",
-        ),
+        "admin completion": ("closeloop.cli:completion", "Print a shell completion script."),
         "help": ("closeloop.cli:help_", "Print the help of a command."),
     },
 }

@@ -37,10 +37,7 @@ def agents(*, json: JsonFlag = False) -> None:
     from rich.table import Table
 
     from closeloop import plugins
-    from closeloop.cli.console import (
-        print_json,
-        print_parts,
-    )
+    from closeloop.cli.console import print_json, print_parts
 
     with ThreadPoolExecutor() as pool:  # a program may take seconds to print its version
         descriptions = list(pool.map(_describe_agent, plugins.load_plugins("agents")))
@@ -123,8 +120,8 @@ def set_experiment_paused(name: str, *, paused: bool, json: bool) -> None:
     project = load_project(Path.cwd())
     with open_existing_store(project.settings, project.root) as store:
         experiment = find_experiment(store, name)
-        store.course.set_paused(experiment.id, paused=paused)
-        status = read_experiment_status(store, experiment, store.course.list_claimed_jobs())
+        store.experiments.set_paused(experiment.id, paused=paused)
+        status = read_experiment_status(store, experiment, store.experiments.list_claimed_jobs())
     print_experiments([status], json=json)
 
 

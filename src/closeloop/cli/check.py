@@ -96,7 +96,9 @@ def check(  # noqa: PLR0913 - one parameter for each flag
             if order.wanted.left_out:
                 print_warning(describe_left_out(order.wanted.left_out))
             order = apply_check_subject(order, subject, configuration)
-            order = replace(order, request=pull.request if pull else None, tell=report_stage)
+            order = replace(
+                order, request=pull.request if pull else None, report_progress=report_stage
+            )
             report = run_event_loop(run_check, order, configuration, fix)
             save_check_report(report, configuration, subject.attempt)
     except NoChange as none:
@@ -152,10 +154,7 @@ def load_check_configuration(
 
 
 def build_check_order(
-    project: ProjectConfiguration,
-    query: ChangeQuery,
-    tiers: tuple[TierName, ...],
-    task: str | None,
+    project: ProjectConfiguration, query: ChangeQuery, tiers: tuple[TierName, ...], task: str | None
 ) -> CheckRequest:
     """Build the request from settings and flags; detect commands if the project sets none."""
     from closeloop.changes.change_check import CheckRequest
@@ -426,7 +425,7 @@ async def open_fixer(exit_stack: AsyncExitStack, project: ProjectConfiguration, 
         model_proxy = await exit_stack.enter_async_context(opening_proxy)
     return AgentFixer(
         agent=resolved_variant.agent,
-        door=model_proxy,
+        model_proxy=model_proxy,
         variant=resolved_variant.variant,
         system=resolved_variant.system,
     )
@@ -514,7 +513,7 @@ async def publish_to_github(
 def fit(*, json: JsonFlag = False) -> None:
     """Fit the risk model to this repository's reverted and fixed changes."""
     from closeloop.changes.risk.change_history import read_history
-    from closeloop.changes.risk.risk_model import fit_risk_model as learn
+    from closeloop.changes.risk.risk_model import fit_risk_model
     from closeloop.cli.config import load_project
     from closeloop.cli.console import open_console, print_json, print_parts, print_warning
     from closeloop.sandbox.workspaces import resolve_commit
@@ -523,7 +522,7 @@ def fit(*, json: JsonFlag = False) -> None:
     head = resolve_commit(Path.cwd(), "HEAD")
     with open_console(stderr=True).status("reading the history"):
         history = read_history(Path.cwd(), head, cache_folder(project, os.environ))
-        risk_fit = learn(history)
+        risk_fit = fit_risk_model(history)
     if history.cut:
         print_warning(f"Part of the history is not read: {history.cut}.")
     if json:

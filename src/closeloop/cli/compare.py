@@ -86,7 +86,7 @@ def gate(  # noqa: PLR0913 - one parameter for each flag
         saved_baseline = find_baseline(store, baseline, needed=not demands.least)
         report = run_gate(chosen_experiment, saved_baseline, demands, store, rulebook)
         if not store.is_read_only:
-            store.course.save_gate_report(report, datetime.now(UTC))
+            store.experiments.save_gate_report(report, datetime.now(UTC))
     return report_gate_result(report, junit, json=json)
 
 
@@ -313,10 +313,7 @@ VERDICT_COLOURS = {"worse": "red", "better": "green"}
 
 
 def compare(
-    *names: str,
-    score: list[str] | None = None,
-    margin: float = 0.05,
-    json: JsonFlag = False,
+    *names: str, score: list[str] | None = None, margin: float = 0.05, json: JsonFlag = False
 ) -> int:
     """Compare variants, agents, models, prompts, experiments or periods. The first is the baseline.
 

@@ -256,10 +256,7 @@ def read_user_table(environ: Mapping[str, str]) -> TomlTable:
 
 def apply_environment(settings: Settings, folder: Path, environ: Mapping[str, str]) -> Settings:
     """Return the settings with overrides from the environment."""
-    overrides = {
-        "store": environ.get("CLOSELOOP_STORE"),
-        "cache": environ.get("CLOSELOOP_CACHE"),
-    }
+    overrides = {"store": environ.get("CLOSELOOP_STORE"), "cache": environ.get("CLOSELOOP_CACHE")}
     # Paths typed in a shell are relative to the current folder, not to the settings file.
     changes = {
         name: value if "://" in value else str(folder / Path(value).expanduser())

@@ -60,7 +60,7 @@ OUTCOME_MARKS = {"pass": ("✓", "green"), "fail": ("✗", "red"), "unscored": (
 
 
 def failure_reason(row: AttemptRow) -> str:
-    """Why it did not pass, in a line; nothing but this says that an unchecked agent crashed."""
+    """Return in a line why it did not pass, or that an agent without a check crashed."""
     reason = row.reason or row.outcome_cause or row.cause or ""
     if row.is_for_review and row.exit == "crashed":
         reason += f"; the agent crashed: {row.cause or 'unknown reason'}"

@@ -92,9 +92,7 @@ def deliver(  # noqa: PLR0913 - one parameter for each flag
             "`git init`."
         )
     settings = apply_run_flags(
-        project.settings,
-        agents=[agent] if agent else None,
-        models=[model] if model else None,
+        project.settings, agents=[agent] if agent else None, models=[model] if model else None
     )
     order = load_order(resume, settings, project.root) if resume is not None else None
     asked_work = read_request(request, issue, repo)

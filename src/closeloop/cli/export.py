@@ -63,12 +63,7 @@ def export(
 
     refuse_option(str(out or "-"), "export")
     out = None if out == Path("-") else out
-    flags_by_kind = {
-        "atif": atif,
-        "otlp": otlp,
-        "log": log,
-        "table": table is not None,
-    }
+    flags_by_kind = {"atif": atif, "otlp": otlp, "log": log, "table": table is not None}
     kinds = [name for name, is_chosen in flags_by_kind.items() if is_chosen]
     if len(kinds) != 1:
         raise BadInput("Choose one: --atif, --otlp, --log or --table NAME.")

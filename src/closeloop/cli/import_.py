@@ -108,7 +108,11 @@ def import_paths(
         while True:
             with show_import_progress(quiet=json or watch) as report_progress:
                 tally = import_sessions(
-                    source_paths, store, wish=session_filter, jobs=jobs, tell=report_progress
+                    source_paths,
+                    store,
+                    session_filter=session_filter,
+                    jobs=jobs,
+                    report_progress=report_progress,
                 )
             if not watch or any(count.new for count in tally.formats.values()):
                 print_json(tally) if json else print_parts(*import_tables(tally))
@@ -348,7 +352,9 @@ def import_pulls(past: PullImportOptions, *, json: bool) -> int:
             repo = repo or str(past.git.resolve())
         else:
             repo = require_repo_name(past.github or past.gitlab or "")
-            backfill = BackfillRequest(repo=repo, store=store, agents=agents, tell=report_count)
+            backfill = BackfillRequest(
+                repo=repo, store=store, agents=agents, report_count=report_count
+            )
             read_count = _import_from_host(past, backfill)
         rows = store.pulls.list_pulls(repo=repo)
     known_count = len(rows)

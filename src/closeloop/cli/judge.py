@@ -123,10 +123,7 @@ def judge(  # noqa: PLR0913 - one parameter for each flag
             )
         attempt_ids = [] if "-" in names else [store.load_attempt(name).id for name in names]
         return judge_and_print(
-            lambda panel: judge_outputs(panel, cases, store, attempt_ids),
-            panel_opener,
-            store,
-            json,
+            lambda panel: judge_outputs(panel, cases, store, attempt_ids), panel_opener, store, json
         )
 
 
@@ -145,7 +142,7 @@ def require_attempts_or_patch(
 
 
 def list_unjudged_attempts(store: Store) -> list[str]:
-    """Attempts at tasks without an automatic check that no judge has given a verdict on."""
+    """Return the attempts at tasks without an automatic check that no judge has scored."""
     from closeloop.records.errors import BadInput
     from closeloop.reviews.agent_context import hidden_attempts
     from closeloop.store.metrics_section import AttemptSpan
@@ -467,7 +464,7 @@ def load_label_sheet(file: Path, rubric: str) -> LabelSheet:
 def calibrate_from_sheet(label_sheet: LabelSheet, file: str) -> Calibration:
     """Calibrate a judge whose verdicts are in the file; nothing is saved, as anybody may have
     written it."""
-    from closeloop.judges.judge_calibration import calibrate_judge as calibrated
+    from closeloop.judges.judge_calibration import calibrate_judge
     from closeloop.records.evaluation import JudgeVersion
 
     judge = JudgeVersion(
@@ -479,7 +476,7 @@ def calibrate_from_sheet(label_sheet: LabelSheet, file: str) -> Calibration:
         model="",
         temperature=0.0,
     )
-    return calibrated(judge, label_sheet.labels, label_sheet.verdicts or {}, datetime.now(UTC))
+    return calibrate_judge(judge, label_sheet.labels, label_sheet.verdicts or {}, datetime.now(UTC))
 
 
 def calibrate_from_store(
@@ -488,8 +485,8 @@ def calibrate_from_store(
     """Calibrate the configured judge by its stored verdicts."""
     from msgspec.structs import replace
 
-    from closeloop.judges.judge_calibration import calibrate_judge as calibrated
     from closeloop.judges.judge_calibration import (
+        calibrate_judge,
         measure_drift,
         retest_spread,
         verdicts_from_evaluations,
@@ -502,7 +499,7 @@ def calibrate_from_store(
             f"No labels are saved for the rubric {judge.rubric!r}: give a CSV file with labels."
         )
     current_verdicts = verdicts_from_evaluations(store.judged.newest_verdicts(judge.id), judge)
-    calibration = calibrated(judge, labels, current_verdicts, datetime.now(UTC))
+    calibration = calibrate_judge(judge, labels, current_verdicts, datetime.now(UTC))
     earlier_drifts = (
         measure_drift(
             version,

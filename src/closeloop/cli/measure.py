@@ -278,9 +278,9 @@ def import_into_memory(paths: Sequence[Path]) -> Iterator[Store]:
         tally = import_sessions(
             list(paths),
             store,
-            wish=SessionFilter(),
+            session_filter=SessionFilter(),
             jobs=os.cpu_count() or 1,
-            tell=lambda tally: None,
+            report_progress=lambda tally: None,
         )
         if not tally.formats:
             raise BadInput(next(iter(import_warnings(tally)), "Nothing could be read."))

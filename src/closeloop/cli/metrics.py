@@ -328,11 +328,7 @@ def report(
         Write the whole dashboard as HTML files to this folder; no server is needed.
     """
     from closeloop.cli.config import load_project_scores
-    from closeloop.cli.console import (
-        print_line,
-        split_list_flag,
-        write_named_file,
-    )
+    from closeloop.cli.console import print_line, split_list_flag, write_named_file
     from closeloop.metrics.report_content import build_report_content
     from closeloop.metrics.variant_comparison import compare_by_name
 

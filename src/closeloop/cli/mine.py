@@ -84,8 +84,7 @@ async def _run_mining(
     from closeloop.records.errors import BadInput
     from closeloop.sandbox.admission import report_waiting
     from closeloop.store.store import open_project_store
-    from closeloop.tasks.miner import MiningContext
-    from closeloop.tasks.miner import mine_tasks as dig
+    from closeloop.tasks.miner import MiningContext, mine_tasks
 
     project = load_project(Path.cwd())
     settings = project.settings
@@ -115,7 +114,7 @@ async def _run_mining(
         )
         exit_stack.enter_context(report_waiting(WaitingLog(print_warning, time.monotonic).note))
         status = exit_stack.enter_context(open_console(stderr=True).status("reading the history …"))
-        return await dig(mining_context, options, _make_progress_reporter(status, titles))
+        return await mine_tasks(mining_context, options, _make_progress_reporter(status, titles))
 
 
 MAX_TITLE_CHARS = 50
@@ -265,14 +264,14 @@ async def gather_mining_work(
     entries = read_ledger(mining_ledger_file("git", project.root))
     proved_names = {name for name, entry in entries.items() if entry.state == "proved"}
     new_work = tuple(
-        given_work for given_work in gathered.given if given_work.work.commit not in proved_names
+        given_work for given_work in gathered.works if given_work.work.commit not in proved_names
     )
     already_tasks = {
         given_work.work.commit: "it is a task already"
-        for given_work in gathered.given
+        for given_work in gathered.works
         if given_work not in new_work
     }
-    return replace(gathered, given=new_work, passed_over=gathered.passed_over | already_tasks)
+    return replace(gathered, works=new_work, passed_over=gathered.passed_over | already_tasks)
 
 
 def require_pull_export(source: str) -> Path:

@@ -62,12 +62,7 @@ def plans(*, limit: int = 20, over_time: bool = False, json: JsonFlag = False) -
         Print grades of plans and judges' scores by day instead.
     """
     from closeloop.cli.config import load_project
-    from closeloop.cli.console import (
-        print_json,
-        print_line,
-        print_parts,
-        require_positive_flags,
-    )
+    from closeloop.cli.console import print_json, print_line, print_parts, require_positive_flags
     from closeloop.store.store import open_existing_store
 
     require_positive_flags(limit=limit)
@@ -365,7 +360,7 @@ class OrchestrateOptions(Record):
     settings: Settings
     """With the thresholds for plans applied."""
     root: Path
-    terms: OrchestrateSettings
+    orchestrate_settings: OrchestrateSettings
     repo: Path | None
     what: str | OrchestrationPlan | Orchestration
     json: bool
@@ -416,18 +411,22 @@ def orchestrate(  # noqa: PLR0913 - one parameter for each flag
     if resume is not None and (agent or model):
         raise BadInput("A resumed plan keeps its agents: leave out --agent and --model.")
     project = load_project(Path.cwd())
-    terms = load_orchestrate_settings(project.settings, project.root)
-    settings, terms = choose_workers(project.settings, terms, agent, model)
+    orchestrate_settings = load_orchestrate_settings(project.settings, project.root)
+    settings, orchestrate_settings = choose_workers(
+        project.settings, orchestrate_settings, agent, model
+    )
     saved_plan = (
         load_saved_plan(resume, project.settings, project.root) if resume is not None else None
     )
     if saved_plan is not None:
-        settings, terms = restore_workers_and_judges(saved_plan, settings, terms)
-    terms = choose_planner_and_judges(settings, terms, planner, judge)
+        settings, orchestrate_settings = restore_workers_and_judges(
+            saved_plan, settings, orchestrate_settings
+        )
+    orchestrate_settings = choose_planner_and_judges(settings, orchestrate_settings, planner, judge)
     options = OrchestrateOptions(
-        settings=apply_thresholds(settings, terms),
+        settings=apply_thresholds(settings, orchestrate_settings),
         root=project.root,
-        terms=terms,
+        orchestrate_settings=orchestrate_settings,
         repo=find_repository_root(project.root),
         what=read_plan_or_request(plan, request, settings) if saved_plan is None else saved_plan,
         json=json,
@@ -485,29 +484,32 @@ def load_orchestrate_settings(settings: Settings, root: Path) -> OrchestrateSett
     from closeloop.records.errors import BadInput
     from closeloop.text.untrusted import parse_json, read_changed_record
 
-    terms, file = settings.orchestrate, root / AGENT_CONFIG_NAME
+    orchestrate_settings, file = settings.orchestrate, root / AGENT_CONFIG_NAME
     if file.is_file():
         overrides = parse_json(read_file_content(file, MAX_CONFIG_BYTES), str(file))
         if not isinstance(overrides, dict):
             raise BadInput(f"{file} must be an object with the keys of [orchestrate].")
-        terms = read_changed_record(terms, overrides, str(file), "")
-    require_sensible_settings(terms)
-    return terms
+        orchestrate_settings = read_changed_record(orchestrate_settings, overrides, str(file), "")
+    require_sensible_settings(orchestrate_settings)
+    return orchestrate_settings
 
 
-def require_sensible_settings(terms: OrchestrateSettings) -> None:
+def require_sensible_settings(orchestrate_settings: OrchestrateSettings) -> None:
     from closeloop.records.errors import BadInput
 
-    if terms.max_retries < 0 or terms.concurrency < 1:
+    if orchestrate_settings.max_retries < 0 or orchestrate_settings.concurrency < 1:
         raise BadInput("orchestrate: max_retries must not be negative, concurrency at least 1.")
     for name in ("seconds", "budget"):
-        value = getattr(terms, name)
+        value = getattr(orchestrate_settings, name)
         if value is not None and not value > 0:
             raise BadInput(f"orchestrate: {name} must be more than 0.")
 
 
 def choose_workers(
-    settings: Settings, terms: OrchestrateSettings, agent: str | None, model: str | None
+    settings: Settings,
+    orchestrate_settings: OrchestrateSettings,
+    agent: str | None,
+    model: str | None,
 ) -> tuple[Settings, OrchestrateSettings]:
     """Choose the workers: by flags, by the settings, else the first variant."""
     from msgspec.structs import replace
@@ -520,12 +522,12 @@ def choose_workers(
             settings, agents=[agent] if agent else None, models=[model] if model else None
         ).variants
         settings = replace(settings, variants=settings.variants | new_variants)
-        return settings, replace(terms, workers=tuple(new_variants))
-    workers = terms.workers or tuple(settings.variants)[:1]
+        return settings, replace(orchestrate_settings, workers=tuple(new_variants))
+    workers = orchestrate_settings.workers or tuple(settings.variants)[:1]
     for name in workers:
         if name not in settings.variants:
             raise unknown_name_error("variant", name, settings.variants)
-    return settings, replace(terms, workers=workers)
+    return settings, replace(orchestrate_settings, workers=workers)
 
 
 def load_saved_plan(name: str, settings: Settings, root: Path) -> Orchestration:
@@ -543,41 +545,44 @@ def load_saved_plan(name: str, settings: Settings, root: Path) -> Orchestration:
 
 
 def restore_workers_and_judges(
-    plan: Orchestration, settings: Settings, terms: OrchestrateSettings
+    plan: Orchestration, settings: Settings, orchestrate_settings: OrchestrateSettings
 ) -> tuple[Settings, OrchestrateSettings]:
     """Return the settings with the workers and judges with which the plan started."""
     from msgspec.structs import replace
 
     if plan.written is not None and plan.worker not in settings.variants:
         settings = replace(settings, variants=settings.variants | {plan.worker: plan.written})
-    return settings, replace(terms, workers=(plan.worker,), judges=plan.judges)
+    return settings, replace(orchestrate_settings, workers=(plan.worker,), judges=plan.judges)
 
 
 def choose_planner_and_judges(
-    settings: Settings, terms: OrchestrateSettings, planner: str | None, judges: list[str] | None
+    settings: Settings,
+    orchestrate_settings: OrchestrateSettings,
+    planner: str | None,
+    judges: list[str] | None,
 ) -> OrchestrateSettings:
     """Set the planner and the judges, if given."""
     from msgspec.structs import replace
 
     from closeloop.records.errors import BadInput
 
-    if not terms.workers:
+    if not orchestrate_settings.workers:
         raise BadInput(
             "There is no agent to run: choose a model with --model openai/NAME, or "
             "add a [variants.NAME] section to closeloop.toml."
         )
-    worker_model = settings.variants[terms.workers[0]].model
+    worker_model = settings.variants[orchestrate_settings.workers[0]].model
     judge_variant = settings.variants.get(settings.judge.variant or "")
     fallback_judge = judge_variant.model if judge_variant and judge_variant.model else worker_model
-    judge_models = tuple(judges or ()) or terms.judges or settings.judge.models
+    judge_models = tuple(judges or ()) or orchestrate_settings.judges or settings.judge.models
     return replace(
-        terms,
-        planner=planner or terms.planner or worker_model,
+        orchestrate_settings,
+        planner=planner or orchestrate_settings.planner or worker_model,
         judges=judge_models or ((fallback_judge,) if fallback_judge else ()),
     )
 
 
-def apply_thresholds(settings: Settings, terms: OrchestrateSettings) -> Settings:
+def apply_thresholds(settings: Settings, orchestrate_settings: OrchestrateSettings) -> Settings:
     """Return the settings with the thresholds for plans."""
     from msgspec.structs import replace
 
@@ -585,7 +590,8 @@ def apply_thresholds(settings: Settings, terms: OrchestrateSettings) -> Settings
 
     judge_settings = settings.judge
     return replace(
-        settings, judge=replace(judge_settings, **merge_thresholds(judge_settings, terms))
+        settings,
+        judge=replace(judge_settings, **merge_thresholds(judge_settings, orchestrate_settings)),
     )
 
 
@@ -610,9 +616,12 @@ async def run_orchestration(
         rules = project_rulebook(options.settings)
         briefing = open_context_provider(store, options.settings, options.root, os.environ)
         warn_of_sandbox_gaps(run_resources.workspaces)
-        require_prices(options.terms.budget, run_resources.crews)
+        require_prices(options.orchestrate_settings.budget, run_resources.resolved_variants)
         panel = open_judge_panel(
-            options.settings, run_resources.gateway, options.root, models=options.terms.judges
+            options.settings,
+            run_resources.gateway,
+            options.root,
+            models=options.orchestrate_settings.judges,
         )
         looking_resources = JudgeResources(
             gateway=run_resources.gateway, workspaces=run_resources.workspaces, root=options.root
@@ -620,12 +629,12 @@ async def run_orchestration(
         orchestration_context = orchestration_run.OrchestrationContext(
             store=store,
             tools=run_resources,
-            bench=with_judge_agents(panel, options.settings, looking_resources),
+            judge_panel=with_judge_agents(panel, options.settings, looking_resources),
             rules=rules,
-            terms=options.terms,
+            orchestrate_settings=options.orchestrate_settings,
             owner=run_context.owner,
             briefing=briefing,
-            tell=(lambda progress: None) if options.json else print_plan_step,
+            report_progress=(lambda progress: None) if options.json else print_plan_step,
         )
         plan = options.what
         if not isinstance(plan, Orchestration):
@@ -669,7 +678,7 @@ def list_needed_variants(options: OrchestrateOptions) -> Sequence[str]:
         else ()
     )
     task_variants = [task.variant for task in tasks if task.variant is not None]
-    return list(dict.fromkeys([*options.terms.workers, *task_variants]))
+    return list(dict.fromkeys([*options.orchestrate_settings.workers, *task_variants]))
 
 
 def print_plan_step(progress: OrchestrationProgress) -> None:

@@ -212,11 +212,7 @@ def add(
 
 
 def results(
-    prompt: str,
-    against: str | None = None,
-    *,
-    score: str = "merge rate",
-    json: JsonFlag = False,
+    prompt: str, against: str | None = None, *, score: str = "merge rate", json: JsonFlag = False
 ) -> int:
     """Test whether a rate improved with a prompt. Exit code 4 when there is too little data.
 

@@ -65,8 +65,12 @@ def review(
         Print the item as JSON without asking questions; with --status, print the counts.
     """
     from closeloop.records.errors import BadInput
-    from closeloop.reviews.review_queue import ReviewQueue, queue_status, submit_reviews
-    from closeloop.reviews.review_queue import assign_reviewer as give
+    from closeloop.reviews.review_queue import (
+        ReviewQueue,
+        assign_reviewer,
+        queue_status,
+        submit_reviews,
+    )
 
     with open_review_context() as review_context:
         queue = ReviewQueue(
@@ -93,7 +97,7 @@ def review(
         if assign is not None:
             if item is None:
                 raise BadInput("Give the ITEM to assign.")
-            give(queue, item, assign, now)
+            assign_reviewer(queue, item, assign, now)
             print_line(f"{item} is assigned to {assign}.")
             return 0
         if answers is not None:

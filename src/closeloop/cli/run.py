@@ -48,8 +48,8 @@ if TYPE_CHECKING:
         ExperimentResults,
         HeldOutRun,
         RunMode,
+        RunProgress,
     )
-    from closeloop.records.experiment_plan import RunProgress as Told
     from closeloop.sandbox.workspaces import WorkspacePool
     from closeloop.store import Store
 
@@ -138,7 +138,7 @@ class RunProgressBar:
         self.running: set[tuple[str, str | None, int | None]] = set()
         self.counts: Counter[str] = Counter()
         self.cost = 0.0
-        self.held: str | None = None
+        self.block_reason: str | None = None
         """Why attempts were not started."""
         self.waiting = {
             variant.name: sum(self.slots[task.id, variant.name] for task in plan.tasks)
@@ -157,7 +157,7 @@ class RunProgressBar:
                 "preparing", total=self.total, counts="", left=self.describe_time_left
             )
 
-    def record_step(self, step: Told) -> None:
+    def record_step(self, step: RunProgress) -> None:
         """Record one step of the run."""
         slot = (step.task, step.variant, step.number)
         match step.stage:
@@ -176,7 +176,7 @@ class RunProgressBar:
                 self.running.discard(slot)
         self.draw_bar()
 
-    def _record_finished_slot(self, step: Told) -> None:
+    def _record_finished_slot(self, step: RunProgress) -> None:
         """Record a slot that this run has finished."""
         self.waiting[step.variant or ""] -= 1
         row = step.row
@@ -189,7 +189,7 @@ class RunProgressBar:
                 self.expected_end = self._estimate_end()
         else:
             self.counts[step.stage] += 1
-            self.held = step.why or self.held
+            self.block_reason = step.why or self.block_reason
 
     def _estimate_end(self) -> float | None:
         """Estimate when the last attempt ends; None while too few are finished."""
@@ -381,10 +381,7 @@ def run_variants_table(results: ExperimentResults) -> Table:
         ("passed / scored", format_pass_count),
         ("passes", lambda rows: describe_passes(count_passes(rows)) or "–"),
         ("not scored", lambda rows: _format_count(rows, lambda row: row.is_unscored)),
-        (
-            "asked about unclear requests",
-            lambda rows: format_asked_count(rows, ambiguous_tasks),
-        ),
+        ("asked about unclear requests", lambda rows: format_asked_count(rows, ambiguous_tasks)),
         ("spiralled", count_rule("spiral")),
         ("incomplete brief to a sub-agent", count_rule("dropped-brief")),
         ("made a false claim", count_rule("false-claim")),
@@ -724,12 +721,14 @@ def run_and_print_results(options: RunOptions) -> int:
             f"{elsewhere} {attempts_are} running in another process:"
             " run the same command again to see the results."
         )
-    if progress.held is not None:
+    if progress.block_reason is not None:
         attempts_were = "attempt was" if progress.counts["held"] == 1 else "attempts were"
-        print_warning(f"{progress.counts['held']} {attempts_were} not started: {progress.held}.")
+        print_warning(
+            f"{progress.counts['held']} {attempts_were} not started: {progress.block_reason}."
+        )
     if results.skipped:
         return 2
-    if progress.held is not None or (elsewhere and len(results.attempts) < progress.total):
+    if progress.block_reason is not None or (elsewhere and len(results.attempts) < progress.total):
         return 1
     return 4 if any(row.is_unscored for row in results.attempts) else 0
 
@@ -787,7 +786,7 @@ def warn_of_sandbox_gaps(workspaces: WorkspacePool) -> None:
     from closeloop.attempts.run_resources import sandbox_description
     from closeloop.cli.console import print_warning
 
-    if workspaces.guards.note:
+    if workspaces.sandbox_limits.note:
         print_warning(f"sandbox {sandbox_description(workspaces)}")
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from closeloop.records.trace import Exchange
     from closeloop.store import Store
     from closeloop.web.page import PageContext
-    from closeloop.web.webhooks import WebhookSecrets
+    from closeloop.web.webhooks import WebhookConfiguration
 
 
 REQUEST_WAIT_SECONDS = 5.0
@@ -111,7 +111,7 @@ def _is_project(project: ProjectConfiguration) -> bool:
 
 def _build_webhook_secrets(
     project: ProjectConfiguration, page_context: PageContext
-) -> WebhookSecrets:
+) -> WebhookConfiguration:
     """Return the webhooks' secrets, and the function that learns from deliveries."""
     from msgspec.structs import replace
 
@@ -196,14 +196,16 @@ def _run_server(app: ASGIApp, page_context: PageContext, listener: socket) -> No
 # Settings and environment for a server's webhooks.
 
 
-def webhook_secrets_from_settings(settings: Settings, environ: Mapping[str, str]) -> WebhookSecrets:
+def webhook_secrets_from_settings(
+    settings: Settings, environ: Mapping[str, str]
+) -> WebhookConfiguration:
     """Return the secrets of code hosts, and the receivers of events."""
     from closeloop.reviews.authorship import merge_known_agents
     from closeloop.reviews.webhook_delivery import build_target
-    from closeloop.web.webhooks import WebhookSecrets
+    from closeloop.web.webhooks import WebhookConfiguration
 
     pulls = settings.pulls
-    return WebhookSecrets(
+    return WebhookConfiguration(
         github=environ.get(pulls.github_secret_env) or None,
         gitlab=environ.get(pulls.gitlab_token_env) or None,
         agents=merge_known_agents(pulls.agents),

@@ -8,11 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from closeloop.cli.console import JsonFlag, make_visible
-from closeloop.records.attempt import (
-    AWAITING_REVIEW,
-    is_incomplete_recording,
-    lacks_sandbox,
-)
+from closeloop.records.attempt import AWAITING_REVIEW, is_incomplete_recording, lacks_sandbox
 from closeloop.text.wording import (
     count_with_noun,
     format_dollars,
@@ -279,8 +275,7 @@ def show(  # noqa: PLR0913 - one parameter for each flag
 
     from closeloop.cli import console
     from closeloop.cli.config import load_project
-    from closeloop.metrics.attempt_measuring import load_attempt_facts, project_rulebook
-    from closeloop.metrics.attempt_measuring import load_story as story_of
+    from closeloop.metrics.attempt_measuring import load_attempt_facts, load_story, project_rulebook
     from closeloop.metrics.task_log import load_task_log
     from closeloop.records.errors import BadInput
     from closeloop.records.trace import Trace
@@ -319,7 +314,7 @@ def show(  # noqa: PLR0913 - one parameter for each flag
             event_parts = render_trace_events(trace, full=full, span=span)
             console.print_in_pager(*event_parts) if pager else console.print_parts(*event_parts)
             return 0
-        details = add_judge_opinions(story_of(store, attempt, rulebook), store)
+        details = add_judge_opinions(load_story(store, attempt, rulebook), store)
         require_unsealed(details.task)
         agents = merge_known_agents(project.settings.pulls.agents)
         details = replace(
@@ -731,32 +726,32 @@ def render_answer(answer: str, *, full: bool) -> Iterator[Text]:
 
 def describe_trace_event(event: AnyEvent) -> tuple[str, str | None, str]:
     """Return an event's title, its body and its colour."""
-    from closeloop.records import trace as t
+    from closeloop.records import trace as trace_records
 
     match event:
-        case t.Message(role=role, intent=intent, text=text):
+        case trace_records.Message(role=role, intent=intent, text=text):
             speaker = role if intent is None else f"{role}, {intent}"
             return speaker, text, "cyan" if role == "user" else "bold"
-        case t.Thought(text=text):
+        case trace_records.Thought(text=text):
             return "thinks", text, "dim"
-        case t.Command(command=command, exit_code=code, output=output, stopped=stopped):
+        case trace_records.Command(command=command, exit_code=code, output=output, stopped=stopped):
             ending = stopped or ("exit unknown" if code is None else f"exit {code}")
             line, *command_rest = command.splitlines() or [""]
             colour = {0: "green", None: "yellow"}.get(code, "red")
             return "\n".join([f"$ {line}   → {ending}", *command_rest]), output, colour
-        case t.Edit(path=path, action=action, ok=ok, error=error):
+        case trace_records.Edit(path=path, action=action, ok=ok, error=error):
             failed = f"   → {error}" if ok is False else ""
             return f"{action} {path}{failed}", edit_as_diff(event), "red" if failed else "magenta"
-        case t.Read(path=path, ok=ok, error=error):
+        case trace_records.Read(path=path, ok=ok, error=error):
             return f"read {path}" + (f"   → {error}" if ok is False else ""), None, "blue"
-        case t.ToolUse(name=name, arguments=arguments, output=output, ok=ok):
+        case trace_records.ToolUse(name=name, arguments=arguments, output=output, ok=ok):
             failed = "   → failed" if ok is False else ""
             return f"{name} {arguments or ''}{failed}", output, "red" if failed else "blue"
-        case t.Handoff(brief=brief, child=child, report=report):
+        case trace_records.Handoff(brief=brief, child=child, report=report):
             report_text = "nothing" if report is None else report
             child_name = child or "a sub-agent without a recording"
             return f"hands over to {child_name}", f"brief: {brief}\nreport: {report_text}", "yellow"
-        case t.Note(text=text, about=about):
+        case trace_records.Note(text=text, about=about):
             return f"note{f', {about}' if about else ''}", text, "yellow"
 
 

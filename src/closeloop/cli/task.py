@@ -67,11 +67,7 @@ def due(*, json: JsonFlag = False) -> None:
     files = load_task_files(project.settings, project.root) if has_tasks else []
     with open_store_if_any(project.settings, project.root) as store:
         report = report_due(
-            store,
-            [file.task for file in files],
-            project.settings,
-            project.root,
-            datetime.now(UTC),
+            store, [file.task for file in files], project.settings, project.root, datetime.now(UTC)
         )
     print_json(report) if json else print_parts(*render_due(report))
 
@@ -444,11 +440,7 @@ def render_unsealings(unsealings: Sequence[HeldOutRun]) -> Iterator[RenderableTy
 
 
 def init(
-    path: Path = Path(),
-    *,
-    force: bool = False,
-    untried: bool = False,
-    json: JsonFlag = False,
+    path: Path = Path(), *, force: bool = False, untried: bool = False, json: JsonFlag = False
 ) -> int:
     """Find the project's test, lint, type and build commands and write closeloop.toml.
 
@@ -579,12 +571,7 @@ def _try_once(discovery: Discovery, root: Path) -> Mapping[str, CommandTrial]:
         return {}
 
 
-def new(
-    name: str,
-    *,
-    prompt: str | None = None,
-    json: JsonFlag = False,
-) -> None:
+def new(name: str, *, prompt: str | None = None, json: JsonFlag = False) -> None:
     """Create a task file, with the fields that can be detected filled in.
 
     With --prompt the task can run immediately: reviewers and judges score the results.
@@ -626,11 +613,7 @@ def new(
     )
 
 
-def check(
-    *tasks: str,
-    test_runs: int = 3,
-    json: JsonFlag = False,
-) -> int:
+def check(*tasks: str, test_runs: int = 3, json: JsonFlag = False) -> int:
     """Verify that tasks can be graded: the reference passes, and no change fails, every time.
 
     Parameters
@@ -840,11 +823,7 @@ def tag(
 
 
 def stress(
-    task: str,
-    *,
-    mode: list[StressMode] | None = None,
-    test_runs: int = 3,
-    json: JsonFlag = False,
+    task: str, *, mode: list[StressMode] | None = None, test_runs: int = 3, json: JsonFlag = False
 ) -> int:
     """Create harder versions of a verified task, each for one failure mode, and verify them.
 
@@ -903,7 +882,7 @@ def print_stress_results(verified_names: Sequence[str], refused: Mapping[str, st
 def make_stress_task(task: Task, mode: StressMode, project: ProjectConfiguration) -> Task:
     """Create one variant, with its own repository if files are planted."""
     from closeloop.records.errors import BadInput
-    from closeloop.tasks.stress import stress_task as vary
+    from closeloop.tasks.stress import stress_task
     from closeloop.tasks.task_exchange import check_out_commit
     from closeloop.tasks.task_files import with_digests
 
@@ -912,12 +891,12 @@ def make_stress_task(task: Task, mode: StressMode, project: ProjectConfiguration
     with TemporaryDirectory() as scratch:
         tree = Path(scratch) / "tree"
         check_out_commit(task.repo, task.base, tree)
-        variant = vary(task, mode, tree)
+        variant = stress_task(task, mode, tree)
         # Before anything is planted: an existing variant needs the files planted for it.
         if (project.root / project.settings.tasks / f"{variant.task.id}.md").exists():
             raise BadInput(f"{variant.task.id} already exists.")
-        stress_task = plant_files(variant, tree, project) if variant.planted else variant.task
-    return with_digests(stress_task)
+        new_task = plant_files(variant, tree, project) if variant.planted else variant.task
+    return with_digests(new_task)
 
 
 def plant_files(variant: StressVariant, tree: Path, project: ProjectConfiguration) -> Task:

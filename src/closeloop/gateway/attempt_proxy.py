@@ -100,7 +100,7 @@ def count_characters(answer: dict[str, Any] | None) -> int:
 def describe_silence(
     waits: Sequence[RequestWait], began: float, ended: float, limit_seconds: float
 ) -> str | None:
-    """Why the model counts as silent at the end of an attempt; None where it was answering.
+    """Return why the model counts as silent at the end of an attempt; None if it was answering.
 
     It is silent when the agent spent most of the time since the last whole answer waiting for
     one that did not come, and that was long: for a request that the provider turned away,

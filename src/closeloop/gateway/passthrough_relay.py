@@ -165,30 +165,30 @@ class KeyFilter:
 
     def __init__(self, key: str | None) -> None:
         self._key = find_secret_key(key).encode()
-        self._held = b""
+        self._pending_bytes = b""
 
     def filter_chunk(self, chunk: bytes) -> bytes:
         if not self._key:
             return chunk
-        data = (self._held + chunk).replace(self._key, "…".encode())
+        data = (self._pending_bytes + chunk).replace(self._key, "…".encode())
         longest = min(len(self._key) - 1, len(data))
         ends = (size for size in range(longest, 0, -1) if data.endswith(self._key[:size]))
         size = next(ends, 0)
-        self._held = data[len(data) - size :]
+        self._pending_bytes = data[len(data) - size :]
         return data[: len(data) - size]
 
     def flush_rest(self) -> bytes:
-        return self._held
+        return self._pending_bytes
 
 
 class UsageFilter:
     """Removes the chunk that only we requested from a stream of chat completions."""
 
     def __init__(self) -> None:
-        self._held = b""
+        self._pending_bytes = b""
 
     def filter_chunk(self, chunk: bytes) -> bytes:
-        *events, self._held = _BLANK_LINE.split(self._held + chunk)
+        *events, self._pending_bytes = _BLANK_LINE.split(self._pending_bytes + chunk)
         passed = [
             event + gap
             for event, gap in zip(events[::2], events[1::2], strict=True)
@@ -197,7 +197,7 @@ class UsageFilter:
         return b"".join(passed)
 
     def flush_rest(self) -> bytes:
-        return self._held
+        return self._pending_bytes
 
 
 def _is_usage_event(event: bytes) -> bool:

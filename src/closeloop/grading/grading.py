@@ -29,7 +29,7 @@ import anyio.to_thread
 import msgspec
 
 from closeloop.concurrency import unwrap_exception_group
-from closeloop.grading import task_proof as proving
+from closeloop.grading import task_proof
 from closeloop.grading.integrity.confirm import (
     ChosenTests,
     ProbeRun,
@@ -211,7 +211,7 @@ def find_unsteady_tests(
     return [test for test in required if test in unsteady]
 
 
-async def hold_unsteady_tests(
+async def classify_unsteady_tests(
     tests: Collection[str], with_change: SuiteSeries, controls: Mapping[str, SuiteSeries]
 ) -> UnsteadyTests:
     """Classify unsteady tests by running them more often; a test without a control stays
@@ -587,13 +587,13 @@ async def _run_rewritten_script(
             context.workspaces, context.base, timed, patch, steering
         ) as workspace:
             try:
-                text = rewrite((await workspace.cage.read(script)).decode())
+                text = rewrite((await workspace.sandbox.read(script)).decode())
             except (OSError, UnicodeDecodeError):
                 return None
             if text is None:
                 return None
-            await workspace.cage.write(script, text.encode())
-            process = await workspace.cage.run(command, seconds=timed.acceptance.timeout)
+            await workspace.sandbox.write(script, text.encode())
+            process = await workspace.sandbox.run(command, seconds=timed.acceptance.timeout)
             return process.exit_code
 
     result, _ = await run_suite(run, lambda _: False, task.digest)
@@ -614,7 +614,7 @@ def _make_probe_runner(
             timed = scale_test_timeout(context.task, clock)
             async with open_clean_room(workspaces, base, timed, patch, steering) as workspace:
                 return await run_probe(
-                    workspace.cage,
+                    workspace.sandbox,
                     timed.acceptance,
                     chosen_tests,
                     steering.test_folders,
@@ -678,10 +678,10 @@ async def _doubt_unsteady_tests(
     if reference is not None:
         repaired = SuiteSeries(runs=[], run_suite=partial(context.run_suite, reference))
         controls |= dict.fromkeys(to_fix, repaired)
-    weighed = await hold_unsteady_tests(unsteady, with_change, controls)
-    if weighed.outcome is None and to_fix and set(to_fix) <= set(weighed.flaky):
+    classification = await classify_unsteady_tests(unsteady, with_change, controls)
+    if classification.outcome is None and to_fix and set(to_fix) <= set(classification.flaky):
         return _unscored_outcome("every fail-to-pass test is flaky")
-    return weighed.outcome or Outcome(result="pass")
+    return classification.outcome or Outcome(result="pass")
 
 
 async def _run_after_change(context: _GradingContext, with_change: SuiteSeries) -> TestRun:
@@ -823,7 +823,7 @@ def _grade_without_running(
     return Grade(
         attempt=submission.attempt.id,
         grading=task.grading,
-        version=proving.GRADER_VERSION,
+        version=task_proof.GRADER_VERSION,
         outcome=_unscored_outcome("not graded"),
         before=submission.proof.before,
         out_of_scope=files_out_of_scope(task, change),

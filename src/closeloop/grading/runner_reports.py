@@ -523,8 +523,7 @@ def _join_text(value: Any) -> str | None:
 
 
 # Results of pytest and of unittest.
-
-
+#
 # JUnit XML, as written by pytest and most build tools. No tree is built, no entity is expanded.
 
 _STATUS: dict[str, Status] = {"failure": "failed", "error": "error", "skipped": "skipped"}
@@ -674,11 +673,7 @@ def read_pytest_report(report: bytes, output: bytes) -> SuiteReport:
         broken_file = not case.classname and case.file is not None
         name = str(case.file) if broken_file else _build_node_id(case, modules)
         collector.add_result(
-            name,
-            case.status,
-            seconds=case.seconds,
-            message=case.message,
-            started=not broken_file,
+            name, case.status, seconds=case.seconds, message=case.message, started=not broken_file
         )
     return collector.build_report(cases.complete)
 

@@ -42,8 +42,7 @@ from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
 from closeloop.text.wording import compile_lazily, matches_globs
 
 # Recognise a test runner in a command and make it write a report.
-
-
+#
 # Parse a shell line far enough to see which programs it starts.
 
 _TOKEN = compile_lazily(

@@ -314,7 +314,7 @@ async def run_in_clean_room(
     async def run(clock: int) -> TestRun:
         timed = scale_test_timeout(task, clock)
         async with open_clean_room(workspaces, base, timed, patch, steering) as workspace:
-            return await run_tests(workspace.cage, timed.acceptance, when)
+            return await run_tests(workspace.sandbox, timed.acceptance, when)
 
     def is_stopped(run: TestRun) -> bool:
         return any(command.stopped in TIMEOUT_CAUSES for command in run.commands)

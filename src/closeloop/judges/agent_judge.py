@@ -93,9 +93,9 @@ class AgentJudgeModel:
         assignment = Assignment(
             prompt=build_judge_prompt(request),
             system=request.system,
-            cage=self._cage,
+            sandbox=self._cage,
             model=self._door,
-            door=self._door,
+            model_proxy=self._door,
             variant=variant,
             limits=variant.limits,
             answer=lambda question: None,
@@ -142,7 +142,7 @@ def with_judge_agents(
     """Return the panel with its agents ready to read files, if the settings name one."""
     if settings.judge.variant is None:
         return panel
-    if not resources.workspaces.guards.files:
+    if not resources.workspaces.sandbox_limits.files:
         raise BadInput(
             "A judge that reads files needs a sandbox that makes them read-only: "
             "install bubblewrap, or unset judge.variant."
@@ -182,13 +182,13 @@ async def open_agent_judge(
             agent.model, agent.settings, limits, first=True, usage_before=before
         )
         proxy = await stack.enter_async_context(connection)
-        yield AgentJudgeModel(agent, workspace.cage.as_read_only(), proxy)
+        yield AgentJudgeModel(agent, workspace.sandbox.as_read_only(), proxy)
 
 
 async def prepare_judge_workspace(workspace: Workspace, patches: Sequence[str]) -> None:
     """Apply the change, and remove instructions to the agent that judges it."""
     await workspace.apply_patch("".join(patches))
     name_tests = " -o ".join(f"-name '{name}'" for name in AGENT_FILES)
-    removal = await workspace.cage.run(rf"find . \( {name_tests} \) -prune -exec rm -rf {{}} +")
+    removal = await workspace.sandbox.run(rf"find . \( {name_tests} \) -prune -exec rm -rf {{}} +")
     if removal.exit_code != 0:
         raise MachineFailed(f"The judge's workspace could not be prepared: {removal.output[-200:]}")

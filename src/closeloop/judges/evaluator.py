@@ -19,17 +19,13 @@ from closeloop.judges.judge_panel import (
     JudgePanel,
     OpenJudge,
     build_judge_version,
+    build_question,
     is_same_family,
     make_judge_failure,
     merge_judge_versions,
     rubric_for_task,
 )
-from closeloop.judges.judge_panel import build_question as pose
-from closeloop.judges.masked_work import (
-    is_withheld,
-    mask_case,
-    withhold_unless_confirmed,
-)
+from closeloop.judges.masked_work import is_withheld, mask_case, withhold_unless_confirmed
 from closeloop.judges.rubric import (
     CaseScores,
     combine_criteria,
@@ -312,7 +308,7 @@ async def judge_once(
         return replace(evaluation, id=content_digest(version.id, case.task.id, judged_at)[:16])
     if judge.agent is not None and judge.look is None:
         raise BadInput("An agent cannot judge here: unset judge.variant to use a model.")
-    question = pose(judge, case, rubric)
+    question = build_question(judge, case, rubric)
     try:
         reply = await ask_judge(judge, case, question, rubric, prior_usage)
     except MachineFailed as fault:
@@ -338,7 +334,7 @@ async def ask_judge(
 ) -> ModelAnswer[JudgeAnswers]:
     """Ask the model, or the agent that reads the files."""
     if judge.look is None:
-        async with judge.door(prior_usage) as model:
+        async with judge.open_model(prior_usage) as model:
             return await ask_with_repair(
                 model,
                 question.request,

@@ -65,7 +65,7 @@ class LookingModel(Model, Protocol):
 
     @property
     def seen(self) -> Mapping[str, str]:
-        """The files that its last answer names, to look up quotes in."""
+        """The files that its last answer names, in which quotes are looked up."""
         ...
 
     @property
@@ -81,7 +81,7 @@ class OpenJudge(Record):
     model: str
     """Name of the model."""
     model_digest: str | None = None
-    door: ModelOpener
+    open_model: ModelOpener
     rubric: Rubric
     """For tasks that name none."""
     agent: str | None = None
@@ -143,7 +143,9 @@ def open_judge_panel(
                 judge=plugins.load_plugin("judges", judge_name),
                 model=name,
                 model_digest=digest_model(find_model_settings(name, settings.models), root),
-                door=make_model_opener(name, settings, gateway) if gateway else refuse_to_open,
+                open_model=make_model_opener(name, settings, gateway)
+                if gateway
+                else refuse_to_open,
                 agent=f"{resolved_variant.agent.name} {resolved_variant.variant.digest[:12]}"
                 if resolved_variant
                 else None,
@@ -315,7 +317,7 @@ def find_model_family(model: str) -> str | None:
 
 
 def is_same_family(judge: str, author: str | None) -> bool | None:
-    """None if either is unknown."""
+    """Whether judge and author are of one model family; None if either is unknown."""
     if author is None:
         return None
     if judge == author:
@@ -496,7 +498,7 @@ async def ask_both_orders(
         question = replace(
             question, unmasked=dict(zip(("work A", "work B"), unmasked[::step], strict=True))
         )
-        async with judge.door(sum_usage((prior_usage, *usages))) as model:
+        async with judge.open_model(sum_usage((prior_usage, *usages))) as model:
             reply = await ask_with_repair(
                 model, question.request, partial(read_pair_answer, question=question)
             )
@@ -519,6 +521,6 @@ async def ask_both_orders(
 
 
 def flip_rate(preferences: Sequence[OutputPreference]) -> Rate | None:
-    """Share of answered pairs that the order decided."""
+    """Return the share of answered pairs that the order decided."""
     answered = [preference for preference in preferences if preference.answers]
     return wilson_rate(sum(preference.flipped for preference in answered), len(answered))

@@ -166,13 +166,7 @@ def mask_case(case: JudgeCase, rubric: Rubric) -> MaskedCase | None:
     hidden += [*(fact.text for fact in case.facts), *(task.prompt for task in other_tasks)]
     seals = QuestionSeals(common=case.seals.common if case.seals else draw_seal(), own=draw_seal())
     masked = replace(
-        case,
-        output=output,
-        unmasked=case.output,
-        facts=facts,
-        plan=(),
-        site=None,
-        seals=seals,
+        case, output=output, unmasked=case.output, facts=facts, plan=(), site=None, seals=seals
     )
     return MaskedCase(case=masked, hidden=tuple(hidden))
 

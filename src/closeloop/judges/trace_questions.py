@@ -369,7 +369,7 @@ async def _ask_about_events(
     posed_question = build_trace_question(question, events, judge.temperature)
     posed_question = replace(posed_question, unmasked={"events": "\n".join(unmasked)})
     read_reply = partial(read_trace_answer, question=posed_question, attempt=attempt, events=events)
-    async with judge.door(prior_usage) as model:
+    async with judge.open_model(prior_usage) as model:
         reply = await ask_with_repair(model, posed_question.request, read_reply)
     answer = reply.answer or TraceAnswer(attempt=attempt, verdict=None, abstained=reply.why)
     return replace(answer, question=question, usage=reply.usage)

@@ -550,7 +550,7 @@ def compare_two_attempts(
     pairs = [
         ScorePair(
             definition=computed.get(name)
-            or catalogue.given.get(name)
+            or catalogue.definitions.get(name)
             or ScoreDefinition(name=name),
             source=source,
             first=fmean(attempt_values[ids[0]]) if ids[0] in attempt_values else None,

@@ -19,13 +19,7 @@ from closeloop.records.attempt import Attempt, AttemptRow, Grade, TestRun
 from closeloop.records.change import Change, TraceReading
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.experiment_plan import AttemptDetails
-from closeloop.records.finding import (
-    FailureMode,
-    HandoffFacts,
-    Measurement,
-    ModeSource,
-    ModeTag,
-)
+from closeloop.records.finding import FailureMode, HandoffFacts, Measurement, ModeSource, ModeTag
 from closeloop.records.record import Record, content_digest
 from closeloop.records.score import Score, ScoreSource
 from closeloop.records.settings import Settings
@@ -117,11 +111,11 @@ def clear_outside_range(columns: AttemptColumns, low: float | None, high: float 
     """
     import numpy as np
 
-    values = columns.held["value"]
+    values = columns.columns["value"]
     outside = (values < (-np.inf if low is None else low)) | (
         values > (np.inf if high is None else high)
     )
-    columns.held["value"] = np.where(outside, np.nan, values)
+    columns.columns["value"] = np.where(outside, np.nan, values)
     return int(outside.sum())
 
 
@@ -214,10 +208,7 @@ def project_rulebook(settings: Settings) -> Rulebook:
             silence for silence in settings.silence if silence.rule not in names | check_rules
         ]
     rulebook = build_rulebook(
-        detectors,
-        settings.rules,
-        own_silences,
-        [command for command in own_commands if command],
+        detectors, settings.rules, own_silences, [command for command in own_commands if command]
     )
     completes = settings.pulls.unreviewed_completes
     return msgspec.structs.replace(rulebook, unreviewed_completes=completes)
@@ -303,10 +294,7 @@ def measure_missing(
     return saved
 
 
-_MEASURING_MODULES = (
-    "closeloop.process.trace_measurement",
-    "closeloop.process.trace_reading",
-)
+_MEASURING_MODULES = ("closeloop.process.trace_measurement", "closeloop.process.trace_reading")
 
 
 def measure_packed_facts(
@@ -434,7 +422,7 @@ def load_story(store: Store, name: str, rulebook: Rulebook) -> AttemptDetails:
         handoffs=handoffs,
         replay_of=variant.replay_of if variant else None,
         is_control=variant is not None and variant.is_control,
-        insights=tuple(store.course.list_insights(attempt=attempt.id)),
+        insights=tuple(store.experiments.list_insights(attempt=attempt.id)),
         scores=tuple(store.scores.list_scores(attempt.id)),
     )
 

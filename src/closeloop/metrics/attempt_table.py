@@ -62,7 +62,7 @@ def load_origin_columns(
     pulls = {
         row.attempt: row for row in _list_pulls_of(store, attempt_columns.attempts) if row.attempt
     }
-    index, columns = PromptIndex(store), attempt_columns.held
+    index, columns = PromptIndex(store), attempt_columns.columns
     if not pulls and not index.tells_of_attempts:
         ids = {
             key: index.find_prompt_id("", variant=variant.prompt)
@@ -139,7 +139,7 @@ def load_arm_column(store: Store, attempt_columns: AttemptColumns) -> TextColumn
     import numpy as np
 
     arms: dict[str | tuple[str | None, str | None], dict[str, None]] = {}
-    for record in store.memory.list_offers():
+    for record in store.memory.list_context_records():
         for key in (record.key, (record.repo, record.key)):
             arms.setdefault(key, {})[record.arm] = None
     assigned: dict[str, list[TrialAssignment]] = {}
@@ -148,7 +148,7 @@ def load_arm_column(store: Store, attempt_columns: AttemptColumns) -> TextColumn
             assigned.setdefault(assignment.key, []).append(assignment)
     if not arms and not assigned:
         return TextColumn(codes=np.zeros(len(attempt_columns.attempts), np.int32), labels=(None,))
-    column_by_name = attempt_columns.held
+    column_by_name = attempt_columns.columns
     repos = column_by_name["repo"].translated(lambda repo: repo and repository_name(repo))
     labels: list[tuple[str, ...] | None] = []
     columns = (repos, column_by_name["branch"], column_by_name["task"], column_by_name["started"])
@@ -193,9 +193,9 @@ class AttemptTable(Record):
         """Return the table with only these attempts."""
         row_numbers = [row for row, name in enumerate(self.attempts) if name in attempts]
         selected = filter_rows(
-            AttemptColumns(attempts=self.attempts, held=self.columns), row_numbers
+            AttemptColumns(attempts=self.attempts, columns=self.columns), row_numbers
         )
-        return replace(self, attempts=selected.attempts, columns=selected.held)
+        return replace(self, attempts=selected.attempts, columns=selected.columns)
 
 
 def load_attempt_table(
@@ -249,8 +249,8 @@ def load_attempt_table(
         remeasure,
     )
     measured["own_modules"] = measured.pop("modules")
-    measured.forget_rows((*TRACE_COLUMNS, "category"), np.isnan(attempt_columns.held["events"]))
-    columns = attempt_columns.held.join(
+    measured.forget_rows((*TRACE_COLUMNS, "category"), np.isnan(attempt_columns.columns["events"]))
+    columns = attempt_columns.columns.join(
         measured,
         *(
             align_columns(part, placer.find_places(part), placer.size)
@@ -292,11 +292,11 @@ def load_counted_columns(
     if span.attempts is not None:
         attempt_columns = store.numbers.load_attempt_columns(span)
         none_retried = _retry_columns(attempt_columns, np.arange(0), np.zeros(0, np.bool_))
-        return replace(attempt_columns, held=attempt_columns.held.join(none_retried)), ()
+        return replace(attempt_columns, columns=attempt_columns.columns.join(none_retried)), ()
     last_tries = _keep_last_tries(store.numbers.load_attempt_columns(span))
     notes: list[str] = []
     replays = {key for key, variant in variants.items() if variant.replay_of}
-    is_excluded = last_tries.held["variant"].are(replays)
+    is_excluded = last_tries.columns["variant"].are(replays)
     if count := int(is_excluded.sum()):
         were = count_with_noun(count, "replayed attempt was", "replayed attempts were")
         notes.append(
@@ -304,7 +304,7 @@ def load_counted_columns(
         )
     if span.variants is None:
         controls = {key for key, variant in variants.items() if variant.is_control}
-        is_control = last_tries.held["variant"].are(controls)
+        is_control = last_tries.columns["variant"].are(controls)
         if count := int(is_control.sum()):
             were = count_with_noun(count, "attempt of a control was", "attempts of controls were")
             notes.append(f"{were} excluded: noop and reference are not agents.")
@@ -316,7 +316,7 @@ def _leave_out_sealed(
     attempt_columns: AttemptColumns, sealed: frozenset[str]
 ) -> tuple[AttemptColumns, tuple[str, ...]]:
     """Exclude attempts at held-out tasks, with a note: they are reported separately."""
-    is_sealed = attempt_columns.held["task_digest"].are(sealed)
+    is_sealed = attempt_columns.columns["task_digest"].are(sealed)
     if not (count := int(is_sealed.sum())):
         return attempt_columns, ()
     were = count_with_noun(count, "held-out attempt was", "held-out attempts were")
@@ -345,7 +345,7 @@ def _keep_last_tries(attempt_columns: AttemptColumns) -> AttemptColumns:
     import numpy as np
 
     task, variant, number, retry = (
-        attempt_columns.held[name] for name in ("task_digest", "variant", "number", "retry")
+        attempt_columns.columns[name] for name in ("task_digest", "variant", "number", "retry")
     )
     placed = np.flatnonzero(task.known() & variant.known())
     keys = (retry[placed], number[placed], variant.codes[placed], task.codes[placed])
@@ -358,7 +358,7 @@ def _keep_last_tries(attempt_columns: AttemptColumns) -> AttemptColumns:
     is_kept[_find_resumed_plans(attempt_columns)] = False
     attempt_columns = replace(
         attempt_columns,
-        held=attempt_columns.held.join(_retry_columns(attempt_columns, order, is_superseded)),
+        columns=attempt_columns.columns.join(_retry_columns(attempt_columns, order, is_superseded)),
     )
     return attempt_columns if is_kept.all() else filter_rows(attempt_columns, is_kept)
 
@@ -377,7 +377,7 @@ def _retry_columns(
         np.zeros(len(attempt_columns.attempts)),
     )
     if is_superseded.any():
-        cost = attempt_columns.held["cost"][order]
+        cost = attempt_columns.columns["cost"][order]
         last = np.append(~is_superseded, True)
         slot = np.append(0, np.cumsum(last[:-1]))
         earlier = ~last
@@ -392,9 +392,9 @@ def _find_resumed_plans(attempt_columns: AttemptColumns) -> Array:
     """Return the rows of plan attempts that were resumed by a longer one, which contains them."""
     import numpy as np
 
-    task, seconds = attempt_columns.held["task"], attempt_columns.held["seconds"]
+    task, seconds = attempt_columns.columns["task"], attempt_columns.columns["seconds"]
     is_plan = task.each(lambda name: (name or "").startswith("plan-")) == 1
-    placed = np.flatnonzero(is_plan & ~attempt_columns.held["task_digest"].known())
+    placed = np.flatnonzero(is_plan & ~attempt_columns.columns["task_digest"].known())
     order = placed[np.lexsort((seconds[placed], task.codes[placed]))]
     codes = task.codes[order]
     resumed: Array = order[:-1][codes[1:] == codes[:-1]]
@@ -421,7 +421,7 @@ def _measurement_columns(
     unmeasured = [] if remeasure is None else np.flatnonzero(missing).tolist()
     if unmeasured:
         names = [attempt_columns.attempts[row] for row in unmeasured]
-        events = int(np.nansum(attempt_columns.held["events"][unmeasured]))
+        events = int(np.nansum(attempt_columns.columns["events"][unmeasured]))
         measure(list(zip(names, bases[unmeasured].tolist(), strict=True)), events)
         measurements, current_rows, any_rows = _load_measurements(load, bases, placer)
     outdated = _missing(bases, current_rows)
@@ -445,24 +445,23 @@ def _measurement_bases(attempt_columns: AttemptColumns, rulebook: Rulebook) -> T
     """Return the measurement basis of each attempt with a trace or a grade."""
     import numpy as np
 
-    grading, outcome = attempt_columns.held["grading"], attempt_columns.held["outcome"]
-    versions, version = np.unique(attempt_columns.held["version"], return_inverse=True)
+    grading, outcome = attempt_columns.columns["grading"], attempt_columns.columns["outcome"]
+    versions, version = np.unique(attempt_columns.columns["version"], return_inverse=True)
     kinds = (grading.codes.astype(np.int64) * len(versions) + version) * len(outcome.labels)
     _, rows, codes = np.unique(kinds + outcome.codes, return_index=True, return_inverse=True)
     labels = [
         basis_from_grade(
-            (graded, None if isnan(grader_version) else int(grader_version), result),
-            rulebook,
+            (graded, None if isnan(grader_version) else int(grader_version), result), rulebook
         )
         for graded, grader_version, result in zip(
             grading[rows].tolist(),
-            attempt_columns.held["version"][rows].tolist(),
+            attempt_columns.columns["version"][rows].tolist(),
             outcome[rows].tolist(),
             strict=True,
         )
     ]
     # A grade shows failure modes even if nothing was recorded.
-    is_measured = ~np.isnan(attempt_columns.held["events"]) | outcome.are(SCORED_OUTCOMES)
+    is_measured = ~np.isnan(attempt_columns.columns["events"]) | outcome.are(SCORED_OUTCOMES)
     return TextColumn(codes=np.where(is_measured, codes, len(labels)), labels=(*labels, None))
 
 
@@ -473,7 +472,7 @@ def _load_measurements(
     import numpy as np
 
     measurements = load()
-    basis, rows = measurements.held.pop("basis"), placer.find_places(measurements)
+    basis, rows = measurements.columns.pop("basis"), placer.find_places(measurements)
     codes = {label: code for code, label in enumerate(basis.labels)}
     current_codes = np.array([codes.get(label, -1) for label in bases.labels])[bases.codes]
     # The last entry is for index -1, an attempt that does not count.

@@ -47,7 +47,7 @@ def report_due(
     if last is not None:
         compared = [variants[key] for key in last[0].variants if key in variants]
         current = _resolve_variants(settings, root)
-        sessions = store.course.list_session_setups(last[1].at)
+        sessions = store.experiments.list_session_setups(last[1].at)
         changes = list_setup_changes(current, compared, sessions)
     held_out_runs = store.held_out.list_unsealings()
     models = store.held_out.list_tried_models()
@@ -75,7 +75,7 @@ def find_stale_tasks(store: Store, tasks: Sequence[Task], limits: DueSettings) -
     for sides in collect_split_values(store, tasks).values():
         for digest, values in sides.get("dev", {}).items():
             outcomes.setdefault(digest, []).append(values)
-    flaky = store.course.count_flaky_tests([task.grading for task in tasks])
+    flaky = store.experiments.count_flaky_tests([task.grading for task in tasks])
     described = [
         _describe_task(
             task,
@@ -194,7 +194,7 @@ def _list_comparisons(
         live = [v for v in variants if v.replay_of is None and not v.is_control]
         if len(live) < 2 or sealed.issuperset(experiment.tasks):
             continue
-        started_at = store.course.last_start_time(experiment)
+        started_at = store.experiments.last_start_time(experiment)
         if started_at is not None:
             last_run = LastRun(
                 experiment=experiment.id,

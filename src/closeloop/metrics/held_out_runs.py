@@ -139,7 +139,7 @@ def collect_split_values(store: Store, tasks: Sequence[Task]) -> SplitValues:
     """Return the outcomes of the attempts that count, by variant and set; from columns alone."""
     splits = {task.digest: task.split for task in tasks}
     attempt_columns, _ = load_counted_columns(store, AttemptSpan(), store.numbers.load_variants())
-    columns = attempt_columns.held.copy()
+    columns = attempt_columns.columns.copy()
     tuple(forget_outdated_grades(columns))
     is_used = columns["outcome"].are(SCORED_OUTCOMES) & columns["task_digest"].are(splits)
     names = ("variant", "task_digest", "outcome")

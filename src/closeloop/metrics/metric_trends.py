@@ -228,10 +228,7 @@ def compute_trends(
         courses=tuple(series),
         marks=version_marks,
         regressions=tuple(_find_regressions(series, {metric.name: metric for metric in metrics})),
-        notes=(
-            "Observational: other things may have changed over the same time.",
-            *work.notes,
-        ),
+        notes=("Observational: other things may have changed over the same time.", *work.notes),
     )
 
 

@@ -326,8 +326,7 @@ def as_parquet(content: ReportContent) -> bytes:
 
 
 # A report as one self-contained HTML page: no script, no link, its plots as SVG.
-
-
+#
 # Plots as SVG, without a library: a series over time, and values side by side.
 
 WIDTH, LEFT, RIGHT, TOP = 720, 56, 16, 14
@@ -344,7 +343,7 @@ class PlotPoint(Record):
     value: float
     low: float | None = None
     high: float | None = None
-    told: str = ""
+    description: str = ""
     """Text for tooltips and screen readers."""
     faint: bool = False
     """Whether it rests on too few tasks."""
@@ -364,7 +363,7 @@ def draw_time_plot(points: Sequence[PlotPoint], *, most: float | None = None, na
         y = _y_position(point.value, top)
         parts.append(
             f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="4">'
-            f"<title>{escape_markup(f'{point.label}: {point.told}')}</title></circle>"
+            f"<title>{escape_markup(f'{point.label}: {point.description}')}</title></circle>"
         )
     label_step = -(-len(points) // MAX_TIME_LABELS)
     for index, (x, point) in enumerate(positions):
@@ -400,9 +399,9 @@ def draw_range_plot(points: Sequence[PlotPoint], *, most: float | None = None, n
             )
         parts.append(
             f'<circle class="dot{kind}" cx="{across(point.value):.1f}" cy="{y:.1f}" r="4.5">'
-            f"<title>{escape_markup(f'{point.label}: {point.told}')}</title></circle>"
+            f"<title>{escape_markup(f'{point.label}: {point.description}')}</title></circle>"
         )
-        parts.append(_draw_label(WIDTH - RIGHT, y + 4, point.told, "end"))
+        parts.append(_draw_label(WIDTH - RIGHT, y + 4, point.description, "end"))
     return _wrap_svg(height, parts, name)
 
 
@@ -576,7 +575,7 @@ def _plot_point(figure: MetricValue, metric: Metric) -> PlotPoint:
         value=figure.value or 0.0,
         low=figure.low,
         high=figure.high,
-        told=(
+        description=(
             f"{format_metric_value(figure.value, metric)}{f' ({bounds})' if bounds else ''}, n"
             f" {figure.n:,}"
         ),
@@ -645,7 +644,9 @@ def _render_ratio_plot(pair: VariantComparison) -> Iterator[str]:
             value=estimate.value,
             low=estimate.low if is_ratio_bounded(estimate) else None,
             high=estimate.high if is_ratio_bounded(estimate) else None,
-            told=f"{estimate.value:.2f} × ({format_ratio_bounds(estimate)}), n {estimate.n:,}",
+            description=(
+                f"{estimate.value:.2f} × ({format_ratio_bounds(estimate)}), n {estimate.n:,}"
+            ),
         )
         for name, estimate in estimates.items()
         if estimate is not None

@@ -114,7 +114,7 @@ GIVEN_SCORES = (
 class ScoreCatalogue(Record):
     """All scores that a project knows, by name."""
 
-    given: dict[str, ScoreDefinition]
+    definitions: dict[str, ScoreDefinition]
     """Definitions of stored scores: by people, judges, programs and scorers."""
     scorers: dict[str, Scorer] = {}
     """By the name of the score that each computes."""
@@ -134,7 +134,7 @@ def build_catalogue(
     for name, settings in declared.items():
         _require_free_name(name, definitions, "[scores] in closeloop.toml")
         definitions[name] = _with_range(ScoreDefinition(name=name, **asdict(settings)))
-    return ScoreCatalogue(given=definitions, scorers=by_score)
+    return ScoreCatalogue(definitions=definitions, scorers=by_score)
 
 
 def _require_free_name(
@@ -201,14 +201,14 @@ def split_source(name: str) -> tuple[ScoreSource | None, str]:
 
 def find_definition(name: str, catalogue: ScoreCatalogue) -> ScoreDefinition:
     """Return the definition of a score that may be given; BadInput if it is not declared."""
-    if name in catalogue.given:
-        return catalogue.given[name]
+    if name in catalogue.definitions:
+        return catalogue.definitions[name]
     if name in derived_definitions():
         raise BadInput(
             f"{name!r} is computed and cannot be set: declare your own score under "
             "[scores.NAME] in closeloop.toml."
         )
-    error = unknown_name_error("score", name, catalogue.given, "closeloop score list")
+    error = unknown_name_error("score", name, catalogue.definitions, "closeloop score list")
     raise BadInput(f"{error} Declare new scores under [scores.NAME] in closeloop.toml.")
 
 
@@ -567,12 +567,12 @@ def _attempt_shares(store: Store, score: str, version: str) -> list[float]:
     columns = store.scores.load_score_columns(AttemptSpan(), score, "person", version=version)
     row_by_attempt = {name: row for row, name in enumerate(dict.fromkeys(columns.attempts))}
     attempt_rows = np.array([row_by_attempt[name] for name in columns.attempts], np.intp)
-    rows = find_last_rows(attempt_rows, columns.held["who"])
+    rows = find_last_rows(attempt_rows, columns.columns["who"])
     # A withdrawn vote has no value.
-    rows = rows[np.isfinite(columns.held["value"][rows])]
+    rows = rows[np.isfinite(columns.columns["value"][rows])]
     counts = np.bincount(attempt_rows[rows], minlength=len(row_by_attempt))
     sums = np.bincount(
-        attempt_rows[rows], columns.held["value"][rows], minlength=len(row_by_attempt)
+        attempt_rows[rows], columns.columns["value"][rows], minlength=len(row_by_attempt)
     )
     return [float(total / count) for total, count in zip(sums, counts, strict=True) if count]
 
@@ -610,7 +610,9 @@ def attach_scores(
     """
     sources = store.scores.list_sources()
     score_names = (
-        [source for source in sources if source in catalogue.given] if names is None else names
+        [source for source in sources if source in catalogue.definitions]
+        if names is None
+        else names
     )
     metrics, columns, notes = dict(work.metrics), work.columns.copy(), [*work.notes]
     placer = RowPlacer(work.attempts)
@@ -619,17 +621,17 @@ def attach_scores(
         source, score = split_source(shown_name)
         if name in metrics or (source is None and is_derived(shown_name)):
             continue
-        if score not in catalogue.given:
-            known_names = [*derived_definitions(), *catalogue.given]
+        if score not in catalogue.definitions:
+            known_names = [*derived_definitions(), *catalogue.definitions]
             raise unknown_name_error("score", name, known_names, "closeloop score list")
         if scorer := catalogue.scorers.get(score):
             notes += compute_missing_scores(store, scorer, score, work.attempts, report_progress)
             sources.setdefault(score, ["code"])
         known_sources = sources.get(score, ())
         chosen_source = (
-            source or next(iter(known_sources), catalogue.given[score].source) or "person"
+            source or next(iter(known_sources), catalogue.definitions[score].source) or "person"
         )
-        definition = catalogue.given[score]
+        definition = catalogue.definitions[score]
         if label and definition.labels and label not in definition.labels:
             raise unknown_name_error(f"label of {score}", label, definition.labels)
         loaded = work.columns.get(given_column(score, chosen_source))
@@ -689,7 +691,9 @@ def find_metric(work: AttemptTable, name: str) -> tuple[Metric, Any]:
 def define_metrics(catalogue: ScoreCatalogue, only: Sequence[str] = ()) -> list[Metric]:
     """Return the definitions of all metrics and of all scores that can be given."""
     definitions = [
-        definition for definition in catalogue.given.values() if not is_derived(definition.name)
+        definition
+        for definition in catalogue.definitions.values()
+        if not is_derived(definition.name)
     ]
     given_metrics = [
         make_score_metric(definition.name, definition, definition.source or "person")
@@ -727,20 +731,24 @@ def _align_scores(
     import numpy as np
 
     attempt_rows = placer.find_places(score_columns)
-    rows = find_last_rows(attempt_rows, *(() if source == "code" else (score_columns.held["who"],)))
+    rows = find_last_rows(
+        attempt_rows, *(() if source == "code" else (score_columns.columns["who"],))
+    )
     notes = []
     if source == "judge" and len(rows):
-        versions = score_columns.held["version"]
+        versions = score_columns.columns["version"]
         is_newest = versions.codes[rows] == versions.codes[rows[-1]]
         if older := int((~is_newest).sum()):
             count = count_with_noun(older, "score")
             notes.append(f"{count} of {name} by other versions of the judge were excluded.")
         rows = rows[is_newest]
-    if "value" in score_columns.held:
+    if "value" in score_columns.columns:
         return {
-            "": _mean_by_place(attempt_rows[rows], score_columns.held["value"][rows], placer.size)
+            "": _mean_by_place(
+                attempt_rows[rows], score_columns.columns["value"][rows], placer.size
+            )
         }, notes
-    labels = score_columns.held["label"][rows]
+    labels = score_columns.columns["label"][rows]
     # A score without values has a column too: its name is known.
     label_names = [label] if label else sorted({*labels.tolist()} - {None}) or [""]
     return {
@@ -915,7 +923,7 @@ def summarise_scores(
             last=score_count.last,
         )
         for score_count in store.scores.count_scores(work.attempts)
-        if (given_definition := catalogue.given.get(score_count.name))
+        if (given_definition := catalogue.definitions.get(score_count.name))
     ]
     return summaries
 

@@ -114,7 +114,7 @@ def load_task_log(
         tests_before=build_suite_counts(grade.before if grade else None),
         tests_after=after,
         broken=grade.broken if grade else (),
-        mended=list_mended_tests(grade),
+        mended=list_fixed_tests(grade),
         review_cycles=count_review_cycles(people),
         reviews=tuple(map(_logged_review, people.reviews)),
         corrections=people.corrections,
@@ -221,7 +221,7 @@ def count_commands(commands: Sequence[CommandResult]) -> SuiteCounts | None:
     )
 
 
-def list_mended_tests(grade: Grade | None) -> tuple[str, ...]:
+def list_fixed_tests(grade: Grade | None) -> tuple[str, ...]:
     """Return the tests that failed before and pass now."""
     if grade is None or grade.before is None or grade.after is None:
         return ()

@@ -179,9 +179,7 @@ def load_triage_prior() -> TriagePrior:
 
 
 def relative_positions(
-    sessions: Sequence[Mapping[str, float]],
-    groups: Sequence[Hashable],
-    prior: TriagePrior,
+    sessions: Sequence[Mapping[str, float]], groups: Sequence[Hashable], prior: TriagePrior
 ) -> Array:
     """Return a row per session and a column per feature: from -1 to 1, 0 if unknown."""
     import numpy as np
@@ -503,7 +501,7 @@ class SessionEstimates(Record):
 
     @property
     def order(self) -> Array:
-        """Scores to sort by: sessions with findings that a person must look at come first."""
+        """Return scores to sort by; sessions with findings that a person must read come first."""
         import numpy as np
 
         is_first = [
@@ -604,7 +602,7 @@ def load_successes(store: Store, rows: Sequence[AttemptRow]) -> Array:
     delivered = store.numbers.load_delivery_columns(AttemptSpan())
     row_by_attempt = {attempt: number for number, attempt in enumerate(delivered.attempts)}
     merged, corrected, regressed, passed = (
-        delivered.held[name] for name in ("merged", "corrected", "regressed", "passed")
+        delivered.columns[name] for name in ("merged", "corrected", "regressed", "passed")
     )
     successes = np.full(len(rows), np.nan)
     for number, row in enumerate(rows):
@@ -809,7 +807,7 @@ def list_likely_failures(
 def _make_weigher(
     peers: Sequence[Mapping[str, float]], prior: TriagePrior
 ) -> Callable[[Mapping[str, float]], list[float]]:
-    """What each feature of a session among its peers adds to its log odds, as the prior has it."""
+    """Return what each feature of a session among its peers adds to its log odds by the prior."""
     peer_values = {
         name: sorted(peer[name] for peer in peers if name in peer and not isnan(peer[name]))
         for name in prior.features
@@ -831,7 +829,7 @@ def _make_weigher(
 
 
 def _place_value(value: float, ordered: Sequence[float]) -> float:
-    """As `place_values` places one value."""
+    """Return the place of one value, as `place_values` does for all."""
     return (bisect_left(ordered, value) + bisect_right(ordered, value)) / max(1, len(ordered)) - 1
 
 

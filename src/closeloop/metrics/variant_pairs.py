@@ -225,10 +225,7 @@ def write_verdict(pair: VariantComparison) -> Iterator[str]:
         yield _advice_sentence(comparison.advice)
     if comparison.advice is not None and comparison.repeats is not None:
         yield describe_detectable(
-            comparison.tasks,
-            comparison.repeats,
-            comparison.detectable_here,
-            comparison.detectable,
+            comparison.tasks, comparison.repeats, comparison.detectable_here, comparison.detectable
         )
 
 

@@ -82,7 +82,9 @@ def require_rate(name: str, catalogue: ScoreCatalogue) -> None:
         if derived_definition.kind == "rate"
     ]
     rates += [
-        definition.name for definition in catalogue.given.values() if definition.kind == "rate"
+        definition.name
+        for definition in catalogue.definitions.values()
+        if definition.kind == "rate"
     ]
     if split_source(name)[1] not in rates:
         raise unknown_name_error("rate", name, rates)
@@ -111,7 +113,7 @@ def draw_variant(trial: Trial, key: str) -> str:
 
 def memory_trial(store: Store, settings: MemorySettings, metric: str) -> Trial | None:
     """Return the control arm of memory as a trial; None if no work was given agent context."""
-    offers = store.memory.list_offers()
+    offers = store.memory.list_context_records()
     if not offers:
         return None
     control = settings.control or 0.5
@@ -138,7 +140,7 @@ def list_assigned(store: Store, trial: Trial) -> list[TrialAssignment]:
     if trial.name != MEMORY_TRIAL:
         return store.trials.list_assignments(trial.name)
     first: dict[str, TrialAssignment] = {}
-    for record in sorted(store.memory.list_offers(), key=lambda offered: offered.at):
+    for record in sorted(store.memory.list_context_records(), key=lambda offered: offered.at):
         assignment = TrialAssignment(
             trial=trial.name, key=record.key, variant=record.arm, at=record.at
         )

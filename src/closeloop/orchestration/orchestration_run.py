@@ -89,12 +89,12 @@ class OrchestrationContext(Record):
 
     store: Store
     tools: RunResources
-    bench: JudgePanel
+    judge_panel: JudgePanel
     rules: Rulebook
-    terms: OrchestrateSettings
+    orchestrate_settings: OrchestrateSettings
     """With the planner and the workers named."""
     owner: str
-    tell: Callable[[OrchestrationProgress], None]
+    report_progress: Callable[[OrchestrationProgress], None]
     briefing: ContextProvider | None = None
     """Provides team rules to agents, if enabled."""
 
@@ -120,9 +120,9 @@ async def begin_plan(
         repo=str(repo) if repo else None,
         base=base,
         about=summary,
-        worker=context.terms.workers[0],
-        written=context.tools.settings.variants.get(context.terms.workers[0]),
-        judges=tuple(judge.model for judge in context.bench.judges),
+        worker=context.orchestrate_settings.workers[0],
+        written=context.tools.settings.variants.get(context.orchestrate_settings.workers[0]),
+        judges=tuple(judge.model for judge in context.judge_panel.judges),
         planning=planning,
     )
     require_plan_resources(plan, context)
@@ -147,14 +147,14 @@ async def discover_repository(
 async def make_plan(
     request: str, summary: str, context: OrchestrationContext
 ) -> tuple[OrchestrationPlan, PlanningRun]:
-    settings, name = context.tools.settings, context.terms.planner
+    settings, name = context.tools.settings, context.orchestrate_settings.planner
     if name is None:
         raise BadInput("No model plans: give one with --planner, or set orchestrate.planner.")
     require_model_price(name, context)
     limits = Limits(money=settings.limits.money, tokens=settings.limits.tokens)
     model = find_model_settings(name, settings.models)
     async with context.tools.gateway.open_proxy(name, model, limits, first=True) as proxy:
-        return await plan_with_model(proxy, request, summary, context.terms.workers)
+        return await plan_with_model(proxy, request, summary, context.orchestrate_settings.workers)
 
 
 def require_plan_resources(plan: Orchestration, context: OrchestrationContext) -> None:
@@ -163,9 +163,9 @@ def require_plan_resources(plan: Orchestration, context: OrchestrationContext) -
     for task in plan.tasks:
         if (task.variant or plan.worker) not in names:
             raise unknown_name_error("variant", task.variant or plan.worker, names)
-        for judge in context.bench.judges:
+        for judge in context.judge_panel.judges:
             rubric_for_task(task, judge)
-    for judge in context.bench.judges:
+    for judge in context.judge_panel.judges:
         require_model_price(judge.model, context)
 
 
@@ -173,7 +173,7 @@ def require_model_price(name: str, context: OrchestrationContext) -> None:
     """BadInput for a model without a known price, whose cost no budget could count."""
     model = find_model_settings(name, context.tools.settings.models)
     if (
-        context.terms.budget is not None
+        context.orchestrate_settings.budget is not None
         and is_paid_model(model)
         and find_model_prices(model) is None
     ):
@@ -182,7 +182,7 @@ def require_model_price(name: str, context: OrchestrationContext) -> None:
 
 def variants_by_name(tools: RunResources) -> dict[str, ResolvedVariant]:
     """Return the variants by name."""
-    return {resolved.variant.name: resolved for resolved in tools.crews.values()}
+    return {resolved.variant.name: resolved for resolved in tools.resolved_variants.values()}
 
 
 # The work
@@ -237,13 +237,13 @@ async def work_on_plan(
     """Settle every task, and let tasks that break the whole try again."""
     variants, tools = variants_by_name(plan_context.tools), plan_context.tools
     result_saver = ResultSaver(plan_context.store, unsaved_folder(plan_context), plan.id)
-    budget = PlanBudget(plan_context.terms, plan.id)
+    budget = PlanBudget(plan_context.orchestrate_settings, plan.id)
     history = plan_context.store.plans.load_exact_story(plan.id)
     earlier_tries = history.tries
     budget.add_usage(
         sum_usage([sum_try_usage(earlier_tries), plan.planning.usage if plan.planning else Usage()])
     )
-    judge_slots = anyio.Semaphore(max(1, plan_context.bench.concurrency))
+    judge_slots = anyio.Semaphore(max(1, plan_context.judge_panel.concurrency))
     judges: dict[str, tuple[JudgeVersion, ...]] = {}
     newest_executions = {
         earlier_try.execution.task: earlier_try.execution for earlier_try in earlier_tries
@@ -270,7 +270,7 @@ async def work_on_plan(
         base_patches = [newest_executions[name].patch for name in execution.built_on]
         async with judge_slots:
             assessment, judges[execution.task] = await judge_execution(
-                plan, execution, plan_context.bench, tools, base_patches
+                plan, execution, plan_context.judge_panel, tools, base_patches
             )
         budget.add_usage(assessment.evaluation.usage if assessment.evaluation else Usage())
         return assessment
@@ -297,12 +297,12 @@ async def work_on_plan(
         merge=merge,
         check_whole=check_whole,
         keep=keep,
-        held=budget.find_block_reason,
-        tell=plan_context.tell,
+        find_block_reason=budget.find_block_reason,
+        report_progress=plan_context.report_progress,
     )
     known_tries = [reset_unjudged_try(earlier_try) for earlier_try in earlier_tries]
     stopped = await run_subtasks(
-        plan, plan_context.terms, callbacks, known_tries, tools.settings.retries
+        plan, plan_context.orchestrate_settings, callbacks, known_tries, tools.settings.retries
     )
     sound_change = sound_changes[0] if sound_changes else None
     return SettledTasks(stopped=stopped, held=budget.reached, whole=sound_change)
@@ -315,7 +315,7 @@ def work_from_order(order: SubtaskOrder) -> UpcomingWork:
         repo=clone_repository_name(plan.repo or ""),
         text=order.brief,
         key=f"{plan.id}/{order.task.id}/{order.number}",
-        lot=plan.id,
+        assignment_key=plan.id,
         names=(plan.repo,) if plan.repo else (),
     )
 

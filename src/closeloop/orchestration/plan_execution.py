@@ -74,8 +74,7 @@ from closeloop.text.redaction import redact_new_secrets, redact_patch, redact_re
 from closeloop.text.wording import matches_globs
 
 # The outcome of a plan: its result, its rates, and one trace of all of it.
-
-
+#
 # How well a plan went: at first, after feedback, in the end, and the cost of retries.
 
 
@@ -531,7 +530,7 @@ async def apply_earlier_changes(workspace: Workspace, order: SubtaskOrder) -> No
     if (conflict := await apply_executions(workspace, order.beneath)) is not None:
         raise MachineFailed(f"What {order.task.id} builds on does not go together: {conflict}")
     if any(execution.patch for execution in order.beneath):
-        await workspace.cage.run(f"git add -A && {COMMIT_COMMAND}", env=START_ENVIRONMENT)
+        await workspace.sandbox.run(f"git add -A && {COMMIT_COMMAND}", env=START_ENVIRONMENT)
         await workspace.settle_changes()
     if (
         order.last is not None
@@ -542,7 +541,7 @@ async def apply_earlier_changes(workspace: Workspace, order: SubtaskOrder) -> No
 
 async def run_acceptance_command(workspace: Workspace, command: str) -> CommandResult:
     """Run one command that must succeed."""
-    command_run = await workspace.cage.run(command)
+    command_run = await workspace.sandbox.run(command)
     result = CommandResult(
         command=command,
         exit_code=command_run.exit_code,

@@ -276,8 +276,8 @@ def describe_repository(paths: Sequence[str], commands: CommandSettings) -> str:
 class PlanBudget:
     """Counts what is spent; time starts when it is created."""
 
-    def __init__(self, terms: OrchestrateSettings, plan: str) -> None:
-        self._terms = terms
+    def __init__(self, orchestrate_settings: OrchestrateSettings, plan: str) -> None:
+        self._terms = orchestrate_settings
         self._plan = plan
         self._spent = 0.0
         self._began = time.monotonic()

@@ -60,7 +60,7 @@ from closeloop.grading.variants import ResolvedVariant
 from closeloop.judges.change_review import open_reviewer
 from closeloop.orchestration.orchestration_run import variants_by_name
 from closeloop.records.attempt import Attempt, Proof, sum_usage
-from closeloop.records.change import ChangeReport, MendingResult, ToolRun
+from closeloop.records.change import ChangeReport, FixingResult, ToolRun
 from closeloop.records.errors import BadInput, Fault, MachineFailed, unknown_name_error
 from closeloop.records.experiment_plan import (
     AttemptOrder,
@@ -109,7 +109,7 @@ from closeloop.text.untrusted import build_text_block, draw_seal, fence_blocks, 
 from closeloop.text.wording import truncate_words
 
 Kept = TypeVar("Kept", bound=Record)
-TellDelivery = Callable[[DeliveryProgress], None]
+DeliveryCallback = Callable[[DeliveryProgress], None]
 STEP_TEXTS: dict[DeliveryStep, str] = {
     "requested": "saving the request",
     "worked": "the agent works",
@@ -160,10 +160,15 @@ class DeliveryRun:
         request: DeliveryRequest,
         context: RunContext,
         order: DeliveryOrder,
-        report_progress: TellDelivery,
+        report_progress: DeliveryCallback,
         exit_stack: AsyncExitStack,
     ) -> None:
-        self.request, self.context, self.order, self.tell = request, context, order, report_progress
+        self.request, self.context, self.order, self.report_progress = (
+            request,
+            context,
+            order,
+            report_progress,
+        )
         self.store: Store = context.store
         self.crew: ResolvedVariant = variants_by_name(context.tools)[order.variant]
         self.repo = order.task.repo or ""
@@ -219,7 +224,7 @@ class DeliveryRun:
         self, step: DeliveryStep, *, done: bool, known: bool = False, text: str | None = None
     ) -> None:
         """Report that a step begins, continues or is done."""
-        self.tell(
+        self.report_progress(
             DeliveryProgress(
                 delivery=self.order.id,
                 step=step,
@@ -259,7 +264,7 @@ def load_delivery_order(store: Store, name: str) -> DeliveryOrder:
 
 @asynccontextmanager
 async def open_delivery(
-    request: DeliveryRequest, report_progress: TellDelivery
+    request: DeliveryRequest, report_progress: DeliveryCallback
 ) -> AsyncIterator[DeliveryRun]:
     """Save or load the request, and lock it against other processes."""
     settings = with_commands(request.settings, request.repo)
@@ -268,7 +273,7 @@ async def open_delivery(
         settings = replace(settings, variants=settings.variants | began_with)
     variant = request.order.variant if request.order else request.variant
     async with open_run_context(settings, request.root, [variant], request.environ) as context:
-        require_prices(request.budget, context.tools.crews)
+        require_prices(request.budget, context.tools.resolved_variants)
         order = request.order or begin_order(request, context)
         store, owner = context.store, context.owner
         if not store.claim_job(order.job, owner, LEASE_SECONDS, is_owner_dead):
@@ -393,7 +398,7 @@ def _provide_memory(run: DeliveryRun) -> str:
         repo=run.repo_name,
         text=order.request,
         key=order.id,
-        lot=order.id,
+        assignment_key=order.id,
         names=(run.repo,),
     )
     return provide_context(briefing, run.crew, work)
@@ -519,7 +524,7 @@ class DeliveryFixer:
         self.mended = ""
         """The patch of the last cycle, on top of the change."""
 
-    async def mend(self, bench: CheckContext, order: FixOrder) -> FixResult:
+    async def fix_findings(self, context: CheckContext, order: FixOrder) -> FixResult:
         """Run one fix cycle, if there is budget for it."""
         run, budget = self._run, self._run.request.budget
         name = f"fixed-{order.number}"
@@ -545,7 +550,7 @@ class DeliveryFixer:
         )
 
 
-async def check_and_mend(
+async def check_and_fix(
     run: DeliveryRun, work: FinishedAttempt, check: ChangeChecker
 ) -> CheckedChange | None:
     """Run tiers 1 to 3, and send what blocks back to the agent. None if nothing was changed."""
@@ -571,7 +576,7 @@ async def check_and_mend(
     return await run.do_step("checked", CheckedChange, check_first, _describe_check)
 
 
-async def check_mended(
+async def check_fixed_change(
     run: DeliveryRun, work: FinishedAttempt, checked: CheckedChange | None, check: ChangeChecker
 ) -> CheckedChange | None:
     """Run all tiers again on the result of the fix cycles, so that the report matches what is
@@ -593,7 +598,7 @@ async def _check_patch(
     settings = tools.settings
     checks = replace(settings.check, hold_at=settings.check.hold_at or "critical")
 
-    def tell(text: str) -> None:
+    def report_progress(text: str) -> None:
         run.tell_progress("checked", done=False, text=text)
 
     reviewer = None
@@ -611,7 +616,7 @@ async def _check_patch(
             confirm=settings.judge.confirm,
             silences=settings.silence,
             request=order.request,
-            tell=tell,
+            report_progress=report_progress,
         )
         report = await check(request, tools.workspaces, fixer, reviewer)
     return replace(report, title=order.title)
@@ -626,7 +631,7 @@ async def _join_patches(run: DeliveryRun, *patches: str) -> str:
         return await workspace.read_diff()
 
 
-def _count_left(mending: MendingResult) -> int:
+def _count_left(mending: FixingResult) -> int:
     """Count what the fixed change still fails."""
     return sum(max(1, len(failure.broke)) for failure in mending.left) + len(mending.findings)
 
@@ -670,9 +675,7 @@ async def require_host_access(run: DeliveryRun) -> None:
         await require_delivery_access(run.repo, opening, host, run.order.task.base or "", target)
 
 
-def find_delivery_host(
-    run: DeliveryRun,
-) -> tuple[HostedRepository | None, HostConnection | None]:
+def find_delivery_host(run: DeliveryRun) -> tuple[HostedRepository | None, HostConnection | None]:
     """Return the host of the clone, and a connection if there are credentials."""
     environ = run.request.environ
     host = find_hosted_repository(Path(run.repo), environ)
@@ -873,10 +876,7 @@ async def make_delivery_branch(
 
 
 async def open_delivery_pull(
-    run: DeliveryRun,
-    attempt: Attempt,
-    branch: DeliveryBranch | None,
-    checked: CheckedChange | None,
+    run: DeliveryRun, attempt: Attempt, branch: DeliveryBranch | None, checked: CheckedChange | None
 ) -> DeliveredPull | str | None:
     """Open the pull request once, or return why there is only a branch."""
     if branch is None or checked is None:
@@ -938,7 +938,7 @@ async def finish_delivery(
     report = checked.report if checked else None
     feedback = [
         attempt_insight.text
-        for attempt_insight in run.store.course.list_attempt_insights([attempt.id])
+        for attempt_insight in run.store.experiments.list_attempt_insights([attempt.id])
     ]
     notes = [pull] if isinstance(pull, str) else [*pull.notes] if pull else []
     if checked is None:

@@ -249,19 +249,19 @@ class SubtaskCallbacks(Record):
     check_whole: Callable[[AcceptedExecutions], Awaitable[Mapping[str, EvaluationIssue]]]
     """Returns whose change breaks the whole, with the feedback for each; empty if none does."""
     keep: Callable[[SubtaskAssessment], Awaitable[None]]
-    held: Callable[[], str | None]
+    find_block_reason: Callable[[], str | None]
     """Returns why nothing more may start."""
-    tell: Callable[[OrchestrationProgress], None]
+    report_progress: Callable[[OrchestrationProgress], None]
 
 
 class OrchestrationState(Record):
     """A running plan."""
 
     plan: Orchestration
-    terms: OrchestrateSettings
+    orchestrate_settings: OrchestrateSettings
     lost_tries: int
     """How often in a row a try lost to a machine fault is repeated."""
-    hands: SubtaskCallbacks
+    callbacks: SubtaskCallbacks
     tries: dict[str, list[SubtaskTry]]
     known: Mapping[str, int]
     """Number of earlier tries by task."""
@@ -277,7 +277,7 @@ class OrchestrationState(Record):
     ) -> None:
         tries = self.tries[task]
         assessment = tries[-1].assessment if tries else None
-        self.hands.tell(
+        self.callbacks.report_progress(
             OrchestrationProgress(
                 stage=stage, task=task, number=number, why=reason, assessment=assessment
             )
@@ -286,7 +286,7 @@ class OrchestrationState(Record):
 
 async def run_subtasks(
     plan: Orchestration,
-    terms: OrchestrateSettings,
+    orchestrate_settings: OrchestrateSettings,
     callbacks: SubtaskCallbacks,
     known_tries: Sequence[SubtaskTry] = (),
     lost_tries: int = 2,
@@ -298,9 +298,9 @@ async def run_subtasks(
         tries[known_try.execution.task].append(known_try)
     orchestration = OrchestrationState(
         plan=plan,
-        terms=terms,
+        orchestrate_settings=orchestrate_settings,
         lost_tries=lost_tries,
-        hands=callbacks,
+        callbacks=callbacks,
         tries=tries,
         known={name: len(task_tries) for name, task_tries in tries.items()},
         accepted={
@@ -310,21 +310,21 @@ async def run_subtasks(
         },
         stopped={},
         settled={task.id: anyio.Event() for task in plan.tasks},
-        places=anyio.Semaphore(terms.concurrency),
+        places=anyio.Semaphore(orchestrate_settings.concurrency),
         merging=anyio.Lock(),
     )
     with unwrap_exception_group():
         async with anyio.create_task_group() as group:
             for task in plan.tasks:
                 group.start_soon(run_subtask, task, orchestration)
-        await mend_whole(orchestration)
+        await fix_combined_change(orchestration)
     return orchestration.stopped
 
 
-async def mend_whole(state: OrchestrationState) -> None:
+async def fix_combined_change(state: OrchestrationState) -> None:
     """Check all changes together; tasks that break them try again, within their limits."""
     while len(state.accepted) == len(state.plan.tasks):
-        issues_by_task = await state.hands.check_whole(state.accepted)
+        issues_by_task = await state.callbacks.check_whole(state.accepted)
         task = next((task for task in state.plan.tasks if task.id in issues_by_task), None)
         if task is None:
             return
@@ -336,7 +336,7 @@ async def mend_whole(state: OrchestrationState) -> None:
         )
         state.tries[task.id][-1] = replace(last_try, assessment=assessment)
         del state.accepted[task.id]
-        await state.hands.keep(assessment)
+        await state.callbacks.keep(assessment)
         state.report_stage("judged", task.id, last_try.execution.number)
         await run_subtask(task, state)
 
@@ -389,7 +389,7 @@ def list_mergeable(plan: Orchestration, history: OrchestrationHistory) -> Accept
 
 def is_subtask_due(task: SubtaskSpec, state: OrchestrationState) -> bool:
     """Whether a task needs work: its last try must be judged, or another one made."""
-    tries, terms = state.tries[task.id], state.terms
+    tries, orchestrate_settings = state.tries[task.id], state.orchestrate_settings
     if not tries or tries[-1].assessment is None:
         return True
     last_try = tries[-1]
@@ -402,19 +402,24 @@ def is_subtask_due(task: SubtaskSpec, state: OrchestrationState) -> bool:
         return len([*machine_failures]) <= state.lost_tries
     if is_accepted(last_try):
         return False
-    if last_try.assessment is not None and last_try.assessment.ignored and terms.stop_when_ignored:
+    if (
+        last_try.assessment is not None
+        and last_try.assessment.ignored
+        and orchestrate_settings.stop_when_ignored
+    ):
         return False
     return (
-        sum(subtask_try.execution.exit != "machine" for subtask_try in tries) <= terms.max_retries
+        sum(subtask_try.execution.exit != "machine" for subtask_try in tries)
+        <= orchestrate_settings.max_retries
     )
 
 
 async def try_subtask(task: SubtaskSpec, state: OrchestrationState) -> bool:
     """Work, unless already done, and judge; False if nothing more may start."""
-    tries, callbacks = state.tries[task.id], state.hands
+    tries, callbacks = state.tries[task.id], state.callbacks
     if not tries or tries[-1].assessment is not None:
         async with state.places:
-            if (block_reason := callbacks.held()) is not None:
+            if (block_reason := callbacks.find_block_reason()) is not None:
                 stop_subtask(task, state, "held", block_reason)
                 return False
             order = await build_next_order(task, state)
@@ -461,7 +466,7 @@ async def find_kept_execution(
     if last_try is None or has_failed_check(last_try, MERGE_CHECK):
         return None  # it conflicted with the others, which are now part of the base
     if has_failed_check(last_try, TOGETHER_CHECK):
-        conflict = await state.hands.merge([*base_executions, last_try.execution])
+        conflict = await state.callbacks.merge([*base_executions, last_try.execution])
         return last_try.execution if conflict is None else None
     return last_try.execution
 
@@ -472,7 +477,7 @@ async def assess_execution(
     """Judge a try; a pass must also merge with everything accepted before."""
     if execution.exit == "machine":
         return unscored_assessment(execution)
-    assessment = await state.hands.judge(execution)
+    assessment = await state.callbacks.judge(execution)
     async with state.merging:
         if assessment.passed is not False:
             conflict = await find_merge_conflict(execution, state)
@@ -502,7 +507,7 @@ async def find_merge_conflict(execution: SubtaskExecution, state: OrchestrationS
     order = order_by_plan(state.plan, {**state.accepted, execution.task: execution})
     if [ordered.task for ordered in order] == [*execution.built_on, execution.task]:
         return None  # it was based on them
-    return await state.hands.merge(order)
+    return await state.callbacks.merge(order)
 
 
 def unscored_assessment(execution: SubtaskExecution) -> SubtaskAssessment:

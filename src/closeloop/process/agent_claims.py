@@ -282,7 +282,7 @@ MAX_REFUSAL_CHARS = 1000
 
 
 def find_refusal(reading: TraceReading) -> Message | None:
-    """The last message of an agent that changed no code and says that it cannot do the work."""
+    """Return the last message of an agent that changed no code and says that it cannot."""
     root = next(iter(reading.lanes.values()), None)
     if root is None or any(list_code_changes(lane) for lane in reading.lanes.values()):
         return None

@@ -81,7 +81,7 @@ class ShellCommand(Record):
     """Files that its output is redirected to."""
     appended: tuple[str, ...] = ()
     """Those of them that are appended to."""
-    given: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
     """Files that it reads from redirection."""
     body: str | None = None
     """The heredoc or here-string that it reads."""
@@ -132,7 +132,7 @@ def _apply_redirect(
         if operator in (">>", "&>>"):
             redirects["appended"] = (*redirects.get("appended", ()), name)
     elif operator == "<":
-        redirects["given"] = (*redirects.get("given", ()), name)
+        redirects["inputs"] = (*redirects.get("inputs", ()), name)
     elif operator == "<<<":
         redirects["body"] = name
     elif bodies and bodies[0][0] == name:

@@ -467,7 +467,10 @@ def runs_program(effect: CommandEffect) -> bool:
 def _judge_output(
     text: str, parsers: list[str], other_parsers: list[str]
 ) -> tuple[bool | None, CheckFailures | None]:
-    """Without an exit code, judge by the tool's last words, then by what its output lists."""
+    """Return the verdict and failures of a check without an exit code.
+
+    The tool's summary decides, else what its output lists.
+    """
     verdicts = {
         name: PARSERS_BY_NAME[name].read_verdict(text) for name in (*parsers, *other_parsers)
     }
@@ -776,7 +779,7 @@ def _returns(failures: CheckFailures, later_failures: CheckFailures) -> bool:
 
 def hides_output(step: TraceStep) -> bool:
     """Whether its output was truncated or filtered, so that other failures may be hidden."""
-    effect = step.doing
+    effect = step.effect
     return effect is not None and effect.masked and not _OUTPUT_FILTERS.isdisjoint(effect.programs)
 
 

@@ -152,7 +152,7 @@ def matching_sentences(search: AhoCorasick, text: str) -> Iterator[tuple[str, st
 
 
 def fold_case(text: str) -> str:
-    """Lower case, with one kind of apostrophe."""
+    """Return the text in lower case, with one kind of apostrophe."""
     return text.casefold().replace("’", "'")
 
 
@@ -176,7 +176,7 @@ def find_gaps(report: str, *, acts: bool) -> Sequence[str]:
 
 def mentions_gap(folded: str) -> bool:
     """Whether lower-case text says that something failed or is missing."""
-    return any(handoff.search(folded) for handoff in (_FAILURE, _OMISSION, _FOREIGN_OMISSION))
+    return any(pattern.search(folded) for pattern in (_FAILURE, _OMISSION, _FOREIGN_OMISSION))
 
 
 def _is_gap(folded: str, *, acts: bool) -> bool:
@@ -287,7 +287,7 @@ def parent_uses_fact(fact: ReportFact, handoff: HandoffContext) -> bool:
     fails = _FAILING_STATUS.search(fold_case(fact.text)) is not None
     reported_failing = [
         _FAILING_STATUS.search(status[0]) is not None
-        for message in handoff.said
+        for message in handoff.messages
         for status in _CHECK_STATUS.finditer(fold_case(message.text))
     ]
     return fails in reported_failing or (not fails and _builds_on(handoff))
@@ -295,7 +295,7 @@ def parent_uses_fact(fact: ReportFact, handoff: HandoffContext) -> bool:
 
 def _builds_on(handoff: HandoffContext) -> bool:
     """Whether the parent ends or keeps the work because of the report."""
-    return any(parse_claim(message) for message in handoff.said) or any(
+    return any(parse_claim(message) for message in handoff.messages) or any(
         list_git_verbs(step) & {"commit", "push"} for step in handoff.after
     )
 
@@ -319,7 +319,7 @@ def _takes_up_gap(gap: str, handoff: HandoffContext, *, checked: bool) -> bool:
             return True
     return any(
         mentions_any(sentence, targets) or _passes_on(sentence, stems)
-        for message in handoff.said
+        for message in handoff.messages
         for sentence in split_sentences(message.text)
     )
 
@@ -357,9 +357,10 @@ def find_redone_edits(handoff: HandoffContext, *, threshold: float = 0.9) -> lis
 def find_repeated_lookups(
     handoff: HandoffContext, changed: Set[str]
 ) -> list[tuple[TraceStep, TraceStep]]:
-    """Reads and searches of the child that the parent repeats; not of files that change.
+    """Return reads and searches of the child that the parent repeats, with the repeats.
 
-    Who opens a file in the middle looks at what the report pointed to.
+    Changing files are left out, and so is a read from the middle of a file, which looks up what the
+    report pointed to.
     """
     child_lookups: dict[str, tuple[TraceStep, LineRange]] = {}
     for step in handoff.work:
@@ -410,7 +411,7 @@ def _list_reported_files(handoff: HandoffContext, report: str) -> list[str]:
 
 
 def _later_texts(handoff: HandoffContext) -> Iterator[str]:
-    yield from (message.text for message in handoff.said)
+    yield from (message.text for message in handoff.messages)
     yield from (step_input(step) for step in handoff.after)
 
 
@@ -449,10 +450,12 @@ def _match_restore(
 
 
 def _are_lines_alike(
-    handoff: tuple[str, ...], second_lines: tuple[str, ...], threshold: float
+    first_lines: tuple[str, ...], second_lines: tuple[str, ...], threshold: float
 ) -> bool:
     """Whether the lines are nearly the same, and too many to be a coincidence."""
-    first, second = ({line for line in lines if len(line) > 3} for lines in (handoff, second_lines))
+    first, second = (
+        {line for line in lines if len(line) > 3} for lines in (first_lines, second_lines)
+    )
     if sum(map(len, first)) < 20 and first:
         return False
     return bool(first and second) and len(first & second) >= threshold * len(first | second)
@@ -472,7 +475,7 @@ def _lookup_keys(step: TraceStep, changed: Set[str]) -> Iterator[str]:
     if isinstance(event, ToolUse):
         if event.ok is not False and re.search(r"(?i)grep|search|glob|find", event.name):
             yield f"{event.name} {event.arguments}"
-    elif step.doing and step.doing.searches:
+    elif step.effect and step.effect.searches:
         yield " ".join(step_input(step).split())
     else:
         for path in step.read:

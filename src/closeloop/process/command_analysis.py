@@ -314,8 +314,7 @@ def _skip_options(words: ShellWords, i: int, wrapper: WrapperProgram) -> int:
 
 
 # Effects of a command line, by its text alone: what it checks, writes and waits for.
-
-
+#
 # Package managers, task runners and formatters: what they change.
 
 _PACKAGE_VALUES = word_set("-C --prefix --cwd --filter -F -w --workspace --directory --dir")
@@ -332,7 +331,7 @@ _CHECK_ONLY_OPTIONS = word_set("--check --diff --check-only -c --list-different 
 
 
 def subcommand_effect(names: str) -> ProgramEffect:
-    """It changes the workspace or the environment if its first word is one of these."""
+    """Return the effect of a program that changes something with one of these subcommands."""
     subcommands = word_set(names)
 
     def effect(words: ShellWords, _part: ShellCommand, effects: CommandEffects) -> None:
@@ -362,7 +361,10 @@ def task_effect(words: ShellWords, _part: ShellCommand, effects: CommandEffects)
 
 
 def formatter_effect(*needed: str) -> ProgramEffect:
-    """A formatter or fixer: writes if told to, or unless told only to check."""
+    """Return the effect of a formatter, which writes files.
+
+    It needs one of these options; without any, it writes unless an option says to check only.
+    """
     write_options = frozenset(needed)
 
     def effect(words: ShellWords, _part: ShellCommand, effects: CommandEffects) -> None:

@@ -122,7 +122,7 @@ def wait_effect(words: ShellWords, _part: ShellCommand, effects: CommandEffects)
 
 
 def waiting_subcommand_effect(*pairs: str) -> ProgramEffect:
-    """It waits or polls if its words begin with one of these."""
+    """Return the effect of a program that waits or polls with one of these subcommands."""
     prefixes = tuple(tuple(prefix.split()) for prefix in pairs)
 
     def effect(words: ShellWords, _part: ShellCommand, effects: CommandEffects) -> None:
@@ -235,13 +235,13 @@ _HEALTH_URL = compile_lazily(
 def show_effect(words: ShellWords, part: ShellCommand, effects: CommandEffects) -> None:
     if not part.out:
         effects.record_reads(list_operands(words))
-        effects.record_reads(part.given)
+        effects.record_reads(part.inputs)
 
 
 def show_part_effect(words: ShellWords, part: ShellCommand, effects: CommandEffects) -> None:
     if not part.out:
         effects.record_reads(list_operands(words, _SHOW_VALUES))
-        effects.record_reads(part.given)
+        effects.record_reads(part.inputs)
 
 
 def tail_effect(words: ShellWords, part: ShellCommand, effects: CommandEffects) -> None:
@@ -411,7 +411,10 @@ def _git_change_effect(words: ShellWords, part: ShellCommand, effects: CommandEf
 
 
 def _git_word_effect(names: str, *, unless: bool = False) -> ProgramEffect:
-    """It changes the tree if one of the words is there, or unless one is."""
+    """Return the effect of a git command that changes the tree if one of the words is present.
+
+    With `unless`, it changes the tree if none is.
+    """
     expected_words = word_set(names)
 
     def effect(words: ShellWords, _part: ShellCommand, effects: CommandEffects) -> None:

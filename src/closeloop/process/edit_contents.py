@@ -86,7 +86,7 @@ class EditLines(Record):
 # Several rules call this for all edits of a trace, one after the other.
 @lru_cache(maxsize=16_384)
 def diff_edit(event: Edit) -> EditLines | None:
-    """None if the recording lacks the text: an overwritten file, an edit without text."""
+    """Return the lines that an edit removes and adds; None if the recording lacks the text."""
     if event.before is not None or event.after is not None:
         if event.before is None and event.action != "create":
             return _lines_from_patch(event.patch[:MAX_EDIT_CHARS]) if event.patch else None
@@ -350,8 +350,8 @@ def _find_probes(lane: LaneReading, changes: Sequence[TraceStep]) -> frozenset[s
     scripts = {
         name.rpartition("/")[2]
         for step in lane.commands
-        if step.doing is not None
-        for name in step.doing.runs
+        if step.effect is not None
+        for name in step.effect.runs
     }
     if not scripts:
         return frozenset()
@@ -427,11 +427,11 @@ def _find_missing_files(changes: Iterable[TraceStep]) -> frozenset[str]:
 
 def _writes_lasting_source(step: TraceStep) -> bool:
     paths: Iterable[str] = step.written
-    if step.doing is not None and step.doing.restored:
+    if step.effect is not None and step.effect.restored:
         paths = (
             path
-            for path, raw_path in zip(step.written, step.doing.written, strict=True)
-            if raw_path not in step.doing.restored
+            for path, raw_path in zip(step.written, step.effect.written, strict=True)
+            if raw_path not in step.effect.restored
         )
     return any(map(_is_lasting_source, paths)) and not _only_formats(step)
 
@@ -442,7 +442,7 @@ def _is_lasting_source(path: str) -> bool:
 
 
 def _only_formats(step: TraceStep) -> bool:
-    return step.doing is not None and not FORMATTERS.isdisjoint(step.doing.programs)
+    return step.effect is not None and not FORMATTERS.isdisjoint(step.effect.programs)
 
 
 # The change that a session delivers: the final state, whatever the earlier steps did.
@@ -455,7 +455,7 @@ _PATCH_START = "diff --git "
 
 @cache_on_reading
 def list_submitted_edits(reading: TraceReading) -> Sequence[Edit] | None:
-    """What the submitted diff does to each file, numbered as what handed it in; None without one.
+    """Return the submitted diff's edits, numbered as the event that submitted it; None if none.
 
     A diff is the attempt's change, a recorded submission, or a last `git diff` of everything.
     """
@@ -476,7 +476,7 @@ def list_submitted_edits(reading: TraceReading) -> Sequence[Edit] | None:
 
 
 def _edits_from_files(change: Change, number: int) -> list[Edit]:
-    """For a change without stored text, only which files it touches."""
+    """Return edits without text for a change of which only the files are known."""
     actions: Mapping[str, Literal["create", "delete"]] = {"added": "create", "deleted": "delete"}
     return [
         Edit(number=number, lane="", path=file.path, action=actions.get(file.status, "change"))
@@ -526,7 +526,7 @@ _PATCH_HEADERS = ("diff ", "index ", "--- ", "+++ ", "*** ", "new file", "delete
 
 @cache_on_reading
 def recover_change(reading: TraceReading) -> Sequence[RecoveredFile]:
-    """Every file that the session changed, with its lines as far as the recording holds them.
+    """Return every file that the session changed, with its recorded lines.
 
     The diff that a session submitted decides; without one, its edits in their order. Edits at one
     place become one hunk, and what was undone is left out.
@@ -562,12 +562,12 @@ def _is_submission(event: AnyEvent) -> bool:
 
 
 def _apply_step(files: dict[str, _NetFileEdit], step: TraceStep) -> None:
-    for path in step.doing.restored if step.doing else ():
+    for path in step.effect.restored if step.effect else ():
         files.pop(path, None)
     paths = step.written if isinstance(step.event, Edit) else ()
     _apply_edits(files, ((paths[0] if paths else edit.path, edit) for edit in step.edits))
     edited = {paths[0] if paths else edit.path for edit in step.edits}
-    restored = set(step.doing.restored) if step.doing else set()
+    restored = set(step.effect.restored) if step.effect else set()
     for path in step.written:
         if path not in edited and path not in restored:
             files.setdefault(path, _NetFileEdit()).is_complete = False
@@ -786,7 +786,7 @@ def find_standing_changes(reading: TraceReading) -> StandingChanges:
 def _compare_submission(
     standing_changes: StandingChanges, submitted: Sequence[Edit], reading: TraceReading
 ) -> StandingChanges:
-    """The submitted change is the final state: anything else does not remain."""
+    """Return the changes that remain by the submitted diff, which is the final state."""
     by_name: dict[str, list[Edit]] = {}
     for edit in submitted:
         by_name.setdefault(edit.path.rpartition("/")[2], []).append(edit)

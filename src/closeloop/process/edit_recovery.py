@@ -1,7 +1,7 @@
-"""The edits that a command line makes, with their text where the line holds it.
+"""The edits that a command line makes, with their text if the line contains it.
 
 `cat > f <<EOF`, `echo … >> f`, `tee`, `sed -i`, `perl -i`, `patch`, `git apply`, `rm`, and code
-given to an interpreter (`code_edits.py`). Only texts are read: nothing is run.
+given to an interpreter (`recover_code_edits`). Only texts are read: nothing is run.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _TEXT_CALLS = frozenset(("Path", "dedent", "PosixPath"))
 
 
 def recover_code_edits(code: str, *, only_rewrites: bool = False) -> list[ShellEdit]:
-    """Files that the code writes: whole texts, replacements, or the lines that it adds.
+    """Return the files that code writes: whole texts, replacements, or the lines that it adds.
 
-    With `only_rewrites`, only those that it also reads: what a script makes anew is its output.
+    With `only_rewrites`, only files that it also reads: what a script creates is its output.
     """
     if len(code) > MAX_CODE_CHARS or not any(hint in code for hint in _WRITE_HINTS):
         return []
@@ -84,7 +84,7 @@ class _ScriptReading:
             self.files[target.id] = open_file
 
     def _opened_file(self, node: ast.expr) -> _OpenFile | None:
-        """`open(path, "w")`, `Path(path).open("w")`."""
+        """Return the file of `open(path, "w")` or `Path(path).open("w")`; None for other calls."""
         if not isinstance(node, ast.Call):
             return None
         arguments: list[ast.expr] = list(node.args)
@@ -172,7 +172,7 @@ class _ScriptReading:
 
 
 def _added_lines(texts: Iterable[str]) -> str:
-    """As in a patch."""
+    """Return the texts as added lines of a patch."""
     return "\n".join(f"+{line}" for text in texts for line in text.splitlines())
 
 
@@ -183,7 +183,7 @@ def _list_nodes(tree: ast.Module) -> Iterator[ast.Assign | ast.Call | ast.withit
 
 
 def _node_end(node: ast.Assign | ast.Call | ast.withitem) -> tuple[int, int, int]:
-    """Inner nodes come first; a file is open once its expression was seen."""
+    """Return a sort key by where a node ends, so that inner nodes come first."""
     positioned: ast.expr | ast.stmt = node.context_expr if isinstance(node, ast.withitem) else node
     return (
         positioned.end_lineno or 0,
@@ -210,10 +210,7 @@ def _new_lines(node: ast.expr) -> Iterator[str]:
             yield from _new_lines(element)
 
 
-# The edits that a command line makes, with their text if the line contains it.
-#
-# `cat > f <<EOF`, `echo … >> f`, `tee`, `sed -i`, `perl -i`, `patch`, `git apply`, `rm`, and code
-# given to an interpreter (`code_edits.py`). Only texts are read: nothing is run.
+# The edits of shell commands.
 
 
 MAX_EDITS = 50
@@ -499,7 +496,7 @@ SCRIPT_RUNNERS = word_set("python bash sh zsh patch git")
 
 def list_run_scripts(part: ShellCommand, program: str) -> Sequence[str]:
     """Return the script that a command runs, or the patch that it applies."""
-    words = [*part.words, *part.given]
+    words = [*part.words, *part.inputs]
     if program == "git":
         words = words[words.index("apply") :] if "apply" in words[:6] else []
     elif program not in SCRIPT_RUNNERS:

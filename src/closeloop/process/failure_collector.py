@@ -14,8 +14,7 @@ from closeloop.records.record import Record
 from closeloop.text.wording import compile_lazily
 
 # The failures in a check's output, collected within bounds.
-
-
+#
 # What stays the same when a text is printed again: without volatile parts, or only its shape.
 
 MAX_TEXT_CHARS = 20_000
@@ -254,7 +253,7 @@ class FailureCollector:
             self.add_symbol(name)
 
     def build_failures(self, parser: str, *, warnings: bool = True) -> CheckFailures | None:
-        """None if nothing was found. Warnings count only if there is nothing worse."""
+        """Return the collected failures, else the warnings; None if there are neither."""
         errors = self.errors or (self._warnings if warnings else {})
         if not errors:
             return None
@@ -336,12 +335,12 @@ StackFrame = tuple[str, str, str]
 
 
 def parse_python_frames(text: str) -> list[StackFrame]:
-    """In printed order: the deepest last."""
+    """Return the frames of a traceback that prints the deepest last."""
     return _PYTHON_FRAME.findall(text)
 
 
 def parse_script_frames(text: str) -> list[StackFrame]:
-    """In printed order: the deepest first."""
+    """Return the frames of a traceback that prints the deepest first."""
     return [(path, name, "") for name, path in _SCRIPT_FRAME.findall(text)]
 
 

@@ -85,7 +85,7 @@ class FailureEpisode:
 
     @property
     def known_checks(self) -> Sequence[TraceStep]:
-        """A failing check that is comparable with one of these continues it."""
+        """Checks of the episode; a failing check comparable with one of them continues it."""
         return self.failing[:1] if len(self.failing) == 1 else (self.failing[0], self.failing[-1])
 
 
@@ -120,10 +120,10 @@ MAX_OPEN_EPISODES = 20
 
 @cache_on_reading
 def list_episodes(lane: LaneReading) -> Sequence[FailureEpisode]:
-    """Rows of failing checks of the same tests or targets, whatever the commands' texts are.
+    """List rows of failing checks of the same tests or targets, whatever their commands.
 
-    One that was looked at once, and never again although another program passed later, is left
-    out: nobody knows whether it still fails.
+    A failure that was never checked again while another program passed later is left out, because
+    it is unknown whether it still fails.
     """
     episodes: list[FailureEpisode] = []
     open_episodes: list[FailureEpisode] = []
@@ -299,8 +299,8 @@ def _goal_terms(lane: LaneReading) -> list[str]:
 
 
 def _bears_on_goal(step: TraceStep, goal: AhoCorasick, goal_paths: set[str]) -> bool | None:
-    """None for checks and waiting, which say nothing about a goal."""
-    if step.check is not None or (step.doing is not None and step.doing.waits):
+    """Whether an action is about the goal; None for checks and waiting."""
+    if step.check is not None or (step.effect is not None and step.effect.waits):
         return None
     paths = (*step.read, *step.written)
     if not goal_paths.isdisjoint(paths):
@@ -357,7 +357,7 @@ _DULL_WORDS = frozenset(_DULL_WORD_LIST.split())
 
 
 class FeedbackUse(Record):
-    """One turn of the loop: a failing check, and its outcome by the next comparable one."""
+    """A failing check, and its outcome by the next comparable one."""
 
     check: TraceStep
     use: FeedbackOutcome
@@ -374,10 +374,10 @@ class FeedbackUse(Record):
 
 @cache_on_reading
 def list_feedback_uses(lane: LaneReading) -> Sequence[FeedbackUse]:
-    """Every turn of the loop whose end can be told; the others are left out.
+    """List the failing checks whose outcome is known.
 
-    It is judged by its effect: whether the failures are gone, fewer or different by the next
-    comparable check that ran, not by the words that the fix shares with the output.
+    The outcome is whether the failures are gone, fewer or different in the next comparable check
+    that ran, not which words the fix shares with the output.
     """
     uses = []
     for index, step in enumerate(lane.checks):
@@ -600,11 +600,7 @@ def _find_claim(lane: LaneReading, check_index: int) -> FeedbackUse | None:
         return None
     changes_code = _lies_between(_numbers_of_source_changes(lane), step.number, number)
     return FeedbackUse(
-        check=step,
-        use="claimed",
-        then=(number,),
-        changes_code=changes_code,
-        is_plain=claim.passing,
+        check=step, use="claimed", then=(number,), changes_code=changes_code, is_plain=claim.passing
     )
 
 
@@ -671,7 +667,7 @@ def _is_same_command(step: TraceStep, following: TraceStep) -> bool:
 
 def _only_looks(step: TraceStep) -> bool:
     """Whether it only reads: other commands may change things outside the workspace."""
-    return step.doing is None or step.doing.searches or bool(step.doing.read)
+    return step.effect is None or step.effect.searches or bool(step.effect.read)
 
 
 def collect_evidence(failures: CheckFailures) -> tuple[str, ...]:
@@ -1006,13 +1002,13 @@ def _met_missing(lane: LaneReading, missing: MissingFile) -> bool | None:
             if event.path == missing.path and event.action == "change":
                 return False
             break
-        elif isinstance(event, ToolUse) or (later.doing is not None and _looks_around(later)):
+        elif isinstance(event, ToolUse) or (later.effect is not None and _looks_around(later)):
             return True
     return True if missing.admitted else None
 
 
 def _looks_around(step: TraceStep) -> bool:
-    effect = step.doing
+    effect = step.effect
     return effect is not None and (
         effect.searches or bool(step.read) or not _LOOKUP_PROGRAMS.isdisjoint(effect.programs)
     )
@@ -1063,7 +1059,7 @@ def _met_contradiction(
 
 
 def _open_question_states(root: LaneReading) -> list[SurprisingState]:
-    """A request without a decision: a question or a stated assumption before the first edit."""
+    """Return whether an open request led to a question or assumption before the first edit."""
     first_change = root.changes[0].number if root.changes else None
     early_messages = [
         message

@@ -47,7 +47,7 @@ class HandoffContext(Record):
     """One handoff, with the parent's adjacent steps and messages."""
 
     event: Handoff
-    asked: str | None
+    request: str | None
     """The parent's request when it handed the work on; None if unknown."""
     parent: LaneReading
     child: LaneReading | None
@@ -55,7 +55,7 @@ class HandoffContext(Record):
     """The child's steps for this handoff, without its own children's."""
     before: Sequence[TraceStep]
     after: Sequence[TraceStep]
-    said: Sequence[Message]
+    messages: Sequence[Message]
     """The parent's messages afterwards."""
     other_briefs: Sequence[str] = ()
     """The parent's other briefs, among which it may have split the work."""
@@ -63,7 +63,7 @@ class HandoffContext(Record):
 
 @cache_on_reading
 def list_handoff_contexts(reading: TraceReading) -> Sequence[HandoffContext]:
-    """Every handoff of a trace, in order."""
+    """List every handoff of a trace, in order."""
     events = reading.handoffs
     turns: dict[str, list[int]] = {}
     briefs: dict[str, list[str]] = {}
@@ -101,7 +101,7 @@ def until_user_speaks(handoff: HandoffContext) -> HandoffContext:
     return msgspec.structs.replace(
         handoff,
         after=[step for step in handoff.after if step.number < end],
-        said=[message for message in handoff.said if message.number < end],
+        messages=[message for message in handoff.messages if message.number < end],
     )
 
 
@@ -151,13 +151,13 @@ def _build_handoff_context(
         later_messages.append(parent.messages[-1])
     return HandoffContext(
         event=event,
-        asked=_parent_request(reading, parent, message_count),
+        request=_parent_request(reading, parent, message_count),
         parent=parent,
         child=child,
         work=_child_work(child, event, turns) if child else (),
         before=parent.steps[max(0, first - MAX_WINDOW_STEPS) : first],
         after=parent.steps[last : last + MAX_WINDOW_STEPS],
-        said=later_messages,
+        messages=later_messages,
         other_briefs=other_briefs,
     )
 
@@ -433,12 +433,12 @@ class _RequestView:
 
     def __init__(self, handoff: HandoffContext, request: str) -> None:
         self.one = handoff
-        self.asked = prepare_text(request)
+        self.request = prepare_text(request)
         self.brief = prepare_text(_THOUSANDS.sub("", full_brief_text(handoff)))
 
     @cached_property
     def _others(self) -> tuple[Sequence[PreparedText], PreparedText]:
-        """The briefs of the parent's other handoffs, and all their words."""
+        """Return the briefs of the parent's other handoffs, and all their words."""
         texts = [prepare_text(_THOUSANDS.sub("", text)) for text in self.one.other_briefs]
         words = "\n".join([text.words for text in texts])
         return texts, PreparedText(text="", words=words, stems=frozenset())
@@ -453,19 +453,19 @@ class _RequestView:
     @cached_property
     def whole(self) -> bool:
         """Whether all of the work is handed on."""
-        stems = self.asked.stems
+        stems = self.request.stems
         return bool(stems) and len(stems & self.brief.stems) >= MIN_WHOLE_SHARE * len(stems)
 
     @cached_property
     def excerpt(self) -> bool:
         """Whether the brief is no longer than the request, so that what it lacks is left out."""
-        max_words = MAX_EXCERPT_RATIO * len(self.asked.words.split())
+        max_words = MAX_EXCERPT_RATIO * len(self.request.words.split())
         return len(self.brief.words.split()) <= max_words
 
     @cached_property
     def handed_on(self) -> Mapping[str, bool]:
-        """For each sentence of the request, whether it concerns the child's part."""
-        return _map_handed_on(self.asked.text, self.brief, self.one)
+        """Return, for each sentence of the request, whether it concerns the child's part."""
+        return _map_handed_on(self.request.text, self.brief, self.one)
 
 
 @cache_on_reading
@@ -476,10 +476,10 @@ def list_all_needs(reading: TraceReading) -> Sequence[Sequence[BriefNeed] | None
 
 def find_brief_needs(handoff: HandoffContext) -> list[BriefNeed] | None:
     """Return what the child needs of the request and findings; None if unknown."""
-    if handoff.asked is None or is_hidden_text(handoff.event.brief):
+    if handoff.request is None or is_hidden_text(handoff.event.brief):
         return None
     makes_changes = child_makes_changes(handoff)
-    request = _THOUSANDS.sub("", handoff.asked)
+    request = _THOUSANDS.sub("", handoff.request)
     view, facts = _RequestView(handoff, request), _list_request_facts(request)
     if not makes_changes:
         # A child that only reads needs no rules for changes, and only the facts about what it

@@ -8,11 +8,7 @@ from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
 from closeloop.records.change import CheckFailures, LaneReading, TraceReading, TraceStep
-from closeloop.records.trace import (
-    Command,
-    Edit,
-    Read,
-)
+from closeloop.records.trace import Command, Edit, Read
 from closeloop.text.client_markup import strip_client_markup
 
 # Results that several rules need of the same reading are computed once.
@@ -115,9 +111,9 @@ _GIT_VERB = re.compile(
 
 
 def list_git_verbs(step: TraceStep) -> frozenset[str]:
-    """`commit`, `push`, `checkout`, …; empty if the step does not run git."""
+    """Return the git commands of a step, such as `commit`; empty if it does not run git."""
     event = step.event
-    if not isinstance(event, Command) or step.doing is None or "git" not in step.doing.programs:
+    if not isinstance(event, Command) or step.effect is None or "git" not in step.effect.programs:
         return frozenset()
     return _parse_git_verbs(event.command[:4000])
 
@@ -138,7 +134,7 @@ MAX_MESSAGE_CHARS = 4000
 """Characters of each message that are read, and messages within that limit."""
 MAX_MESSAGES = 100
 MAX_CLAUSE_CHARS = 200
-"""How far back a forbidding word is sought."""
+"""Characters before a match that are searched for a negation."""
 
 _NO_CHECK_WISH = re.compile(
     r"\bno need to (?:run|test|check|verify|execute)"

@@ -363,9 +363,7 @@ def build_rulebook(
     known_quality = quality_by_rule()
     configured_detectors = tuple(
         _configure_detector(
-            detector,
-            settings.get(detector.rule.name, {}),
-            known_quality.get(detector.rule.name),
+            detector, settings.get(detector.rule.name, {}), known_quality.get(detector.rule.name)
         )
         for detector in sorted(detectors, key=lambda detector: detector.rule.name)
         if settings.get(detector.rule.name, {}).get("enabled", True)
@@ -401,9 +399,7 @@ def _configure_detector(
             for key, default in detector.rule.thresholds.items()
         },
         gate=decide_gate(
-            detector.rule,
-            quality.read if quality else None,
-            None if gates is None else bool(gates),
+            detector.rule, quality.read if quality else None, None if gates is None else bool(gates)
         ),
     )
 
@@ -416,7 +412,7 @@ def list_gating_rules(rulebook: Rulebook) -> frozenset[str]:
 
 
 def _list_modules(detector: Detector) -> set[str]:
-    """Where a rule's code begins: it is a module, or an object with the same names."""
+    """Return the modules of a rule's code: a rule is a module, or an object with the same names."""
     if isinstance(detector, InstalledDetector):
         is_module = ":" not in detector.place
         return {detector.place} if is_module else _list_modules(_load_detector(detector.name))

@@ -83,7 +83,7 @@ def _known_features(features: Features) -> dict[str, float]:
 
 
 def _list_steps(reading: TraceReading) -> Sequence[TraceStep]:
-    """The actions of all lanes, in order."""
+    """List the actions of all lanes, in order."""
     lanes = list(reading.lanes.values())
     if len(lanes) == 1:
         return lanes[0].steps
@@ -125,7 +125,7 @@ def _returned_text(step: TraceStep) -> str:
 
 
 def _action_key(step: TraceStep) -> tuple[object, ...]:
-    """Equal for two actions that do the same."""
+    """Return a key that is equal for two identical actions."""
     event = step.event
     if isinstance(event, Command):
         return (event.command,)
@@ -137,7 +137,7 @@ def _action_key(step: TraceStep) -> tuple[object, ...]:
 
 
 def _writing_features(steps: Sequence[TraceStep], changes: frozenset[int]) -> Features:
-    """Features of where in the session the code was written."""
+    """Return features of where in the session code was written."""
     last = len(steps) - 1
     change_indexes = [index for index, step in enumerate(steps) if step.changed]
     source_indexes = [index for index, step in enumerate(steps) if step.number in changes]
@@ -156,7 +156,7 @@ def _writing_features(steps: Sequence[TraceStep], changes: frozenset[int]) -> Fe
 def _diff_features(
     root: LaneReading, steps: Sequence[TraceStep], changes: frozenset[int]
 ) -> Features:
-    """Features of the size and spread of changes, and whether the request mentions them."""
+    """Return features of the size and spread of changes, and whether the request names them."""
     if not changes:
         return {}
     writing_steps = [step for step in steps if step.number in changes]
@@ -185,7 +185,7 @@ def _edited_lines(step: TraceStep) -> int | None:
 
 
 def _failure_features(steps: Sequence[TraceStep]) -> Features:
-    """Features of failed actions, overall and towards the end."""
+    """Return features of failed actions, overall and towards the end."""
     outcomes = [step.failed for step in steps if step.failed is not None]
     late_outcomes = [
         step.failed for step in steps[-max(1, len(steps) // 4) :] if step.failed is not None
@@ -202,7 +202,7 @@ def _failure_features(steps: Sequence[TraceStep]) -> Features:
 
 
 def _checking_features(steps: Sequence[TraceStep], changes: frozenset[int]) -> Features:
-    """Features of runs: how many, how many after the last change, and how the last one ended."""
+    """Return the number of runs, overall and after the last change, and the last one's result."""
     runs = [step for step in steps if step.check is not None or is_trial(step)]
     last_write = max(changes, default=None)
     results = [
@@ -227,7 +227,7 @@ def _shows_error(step: TraceStep) -> bool:
 
 
 def _measured_features(measures: Measures, findings: Iterable[Finding]) -> Features:
-    """Features of measures and rules."""
+    """Return features from measures and findings."""
     feedback = measures.feedback
     rules = {finding.rule for finding in findings if finding.silenced is None}
     return {
@@ -240,7 +240,7 @@ def _measured_features(measures: Measures, findings: Iterable[Finding]) -> Featu
 
 
 def _word_features(reading: TraceReading, steps: Sequence[TraceStep]) -> Features:
-    """Features of words of doubt and certainty on the way; the ending is separate."""
+    """Return features of words of doubt and certainty before the last action."""
     last_action = steps[-1].number
     texts = list(_agent_texts(reading, last_action))
     if not any(texts):
@@ -267,7 +267,7 @@ def _agent_texts(reading: TraceReading, last_number: int) -> Iterator[str]:
 
 
 def _ending_features(reading: TraceReading, steps: Sequence[TraceStep]) -> Features:
-    """Features of the ending and of the request."""
+    """Return features of the ending and of the request."""
     root = next(iter(reading.lanes.values()))
     # What its user or a hook does afterwards, such as `/exit`, is not the agent's ending.
     events_after = takewhile(

@@ -201,7 +201,7 @@ def _record_change(
 ) -> _OutsideChange | None:
     """Record what the step changed, and whether the lane knows the new content."""
     lane, event, verbs = step.event.lane, step.event, list_git_verbs(step)
-    programs = step.doing.programs if step.doing else ()
+    programs = step.effect.programs if step.effect else ()
     shows_content = isinstance(event, Edit) or creates_file(step)
     is_blind = not shows_content and not (
         _TREE_VERBS.isdisjoint(verbs) and _REWRITING_PROGRAMS.isdisjoint(programs)
@@ -274,7 +274,7 @@ def _encounter_by_edit(
 
 
 def _replaced_texts(step: TraceStep) -> tuple[str, ...] | None:
-    programs = step.doing.programs if step.doing else ()
+    programs = step.effect.programs if step.effect else ()
     if "sed" not in programs and "perl" not in programs:
         return None
     return tuple(edit.before for edit in step.edits if edit.before)

@@ -48,7 +48,7 @@ class _PytestSection:
 
 
 def read_pytest_verdict(text: str) -> bool | None:
-    """By the last line with totals, or by dots alone if there are none."""
+    """Parse the last line with totals, or dots alone if there is none."""
     totals = None
     dots: bool | None = None
     for line in text[-4000:].split("\n"):
@@ -234,7 +234,7 @@ _BLOCK_ENDS = ("\n======", "\n------")
 
 
 def read_unittest_verdict(text: str) -> bool | None:
-    """By the line under `Ran … tests`."""
+    """Parse the line below `Ran … tests`."""
     tail = text[-4000:]
     if "\nFAILED (" in tail or tail.startswith("FAILED ("):
         return False
@@ -301,7 +301,7 @@ _SYMPY_TOTALS = compile_lazily(r"= tests finished: [^\n]{0,200}")
 
 
 def read_sympy_verdict(text: str) -> bool | None:
-    """By the line of totals."""
+    """Parse the line of totals."""
     totals = _SYMPY_TOTALS.findall(text)
     if not totals:
         return None
@@ -330,7 +330,7 @@ _SCRIPT_ERROR = compile_lazily(r"\n((?:Uncaught )?(?:\w+\.)*\w*(?:Error|Exceptio
 
 
 def read_traceback_verdict(text: str) -> bool | None:
-    """A script may print an error and continue."""
+    """Return None: a script may print an error and continue."""
     return None
 
 
@@ -648,7 +648,7 @@ _decode_event = msgspec.json.Decoder(_GoTestEvent).decode
 
 
 def read_go_verdict(text: str) -> bool | None:
-    """By the last lines of packages."""
+    """Parse the last lines of the packages."""
     text = "\n" + _unwrap_json(text)
     if "\nFAIL\n" in text or "\nFAIL\t" in text or "\n--- FAIL: " in text:
         return False
@@ -708,7 +708,7 @@ class _GoPackageRun:
             self.last = message
 
     def record_log(self, match: re.Match[str]) -> None:
-        """Any logged line may be the failure: the first and the last are stored."""
+        """Record a logged line; the first and the last are stored, since any may be the failure."""
         self.paths[match[1]] = None
         if match[2]:
             first = self.messages.get(self.current, "").partition(_UNTIL)[0]
@@ -720,7 +720,7 @@ class _GoPackageRun:
         self.failed[self.current] = None
 
     def end_package(self, package: str, collector: FailureCollector) -> None:
-        """A test that fails only because of its subtests has no message of its own."""
+        """Add the failed tests of a package, without tests that only their subtests made fail."""
         name = package.partition("\t")[0].partition(" ")[0]
         parents = {
             test[:index] for test in self.failed for index, char in enumerate(test) if char == "/"

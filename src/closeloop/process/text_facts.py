@@ -155,7 +155,7 @@ def find_first_match(
 
 
 def find_matching_lines(search: AhoCorasick, text: str) -> Iterator[int]:
-    """Which of the lines hold one of the words sought, in order."""
+    """Return the indices of lines with one of the words, in order."""
     position = line_index = 0
     last_index = -1
     for _, start, _ in search.find_matches_as_indexes(text):
@@ -171,7 +171,7 @@ def contains_any(search: AhoCorasick, text: str) -> bool:
 
 
 def build_automaton(words: Sequence[str]) -> AhoCorasick:
-    """Finds all of the words in one pass."""
+    """Build an automaton that finds all words in one pass."""
     return AhoCorasick(words, implementation=Implementation.DFA)
 
 
@@ -196,7 +196,7 @@ class TextFact(Record):
 
 
 class PreparedText(Record):
-    """A text, prepared to be asked for facts."""
+    """Normalise a text once, to look up facts in it."""
 
     text: str
     words: str
@@ -298,7 +298,7 @@ _NO_OTHER_CHANGES = compile_lazily(
 
 @lru_cache(256)
 def prepare_text(text: str) -> PreparedText:
-    """A text, prepared to be asked for facts."""
+    """Normalise a text once, to look up facts in it."""
     text = text[:MAX_TEXT_CHARS]
     words = normalise_words(text)
     return PreparedText(text=text, words=words, stems=word_stems(words))
@@ -311,19 +311,19 @@ def _numbers_with_units(words: str) -> frozenset[NumberWithUnit]:
 
 @lru_cache(256)
 def _is_restrictive(text: str) -> bool:
-    """It says what not to do, or to do only some of it."""
+    """Whether a text restricts what to do."""
     return _LIMITING_WORD.search(_fold_case(text)) is not None
 
 
 @lru_cache(256)
 def _forbids_other_changes(text: str) -> bool:
-    """It forbids all other changes: `Touch no other file`."""
+    """Whether a text forbids all other changes, as `Touch no other file` does."""
     return _NO_OTHER_CHANGES.search(_fold_case(text)) is not None
 
 
 @lru_cache(256)
 def parse_facts(text: str) -> tuple[TextFact, ...]:
-    """What a text states that a reader of it needs, in its order, each once."""
+    """Return the facts that a text states, in order, without repeats."""
     text = strip_client_markup(text[:MAX_TEXT_CHARS])
     facts: dict[tuple[FactKind, str], TextFact] = {}
     for fact in chain(
@@ -337,7 +337,7 @@ def parse_facts(text: str) -> tuple[TextFact, ...]:
 
 
 def _facts_in_code_blocks(text: str) -> Iterator[TextFact]:
-    """Checks in blocks of code."""
+    """Yield commands that check, in code blocks."""
     for fence in CODE_FENCE.finditer(text):
         for line in fence[1].splitlines()[:20]:
             if _is_check_command(line):
@@ -363,7 +363,7 @@ def states_fact(text: PreparedText, fact: TextFact) -> bool:
 
 @lru_cache(256)
 def find_targets(text: str) -> tuple[str, ...]:
-    """Files and code that a text is about; what it says to leave alone is not among them."""
+    """Return files and code names that a text is about, without those to leave alone."""
     return tuple(
         dict.fromkeys(
             name for sentence in split_sentences(text) for name in find_sentence_targets(sentence)
@@ -372,7 +372,7 @@ def find_targets(text: str) -> tuple[str, ...]:
 
 
 def find_sentence_targets(sentence: str) -> Sequence[str]:
-    """The same, of one sentence."""
+    """Return files and code names that a sentence is about, unless it is a prohibition."""
     targets = [
         name
         for kind, name in _names_in_sentence(sentence)
@@ -404,7 +404,7 @@ def _fold_case(text: str) -> str:
 
 @lru_cache(1024)
 def _parse_sentence_facts(sentence: str) -> tuple[TextFact, ...]:
-    """Facts of one sentence: its restriction first, then what it names."""
+    """Return the facts of a sentence: its restriction first, then what it names."""
     names = _names_in_sentence(sentence)
     folded_sentence = _fold_case(sentence)
     is_prohibition = _is_prohibition(folded_sentence)
@@ -491,7 +491,7 @@ def _is_check_command(line: str) -> bool:
 
 
 def _looks_like_path(text: str) -> bool:
-    """With an ending of files, or with folders that are no fraction and no `and/or`."""
+    """Whether it has a file ending or folders; a fraction and `and/or` are not paths."""
     _, dot, ending = text.rpartition(".")
     if dot and ending in _FILE_ENDINGS:
         return len(text) > 3
@@ -502,7 +502,7 @@ def _looks_like_path(text: str) -> bool:
 
 
 def _path_forms(path: str) -> Iterator[str]:
-    """How a file may be called: from its last folder on, as a module, by its name where telling."""
+    """Yield spellings of a file: with its last folder, as a module, and its name if distinctive."""
     parts = [part for part in path.split("/") if part and part.strip(".")]
     if not parts:
         return
@@ -516,13 +516,13 @@ def _path_forms(path: str) -> Iterator[str]:
 
 
 def _is_telling_number(number: str) -> bool:
-    """A number worth passing on: with a unit, a decimal point, or of two digits and more."""
+    """Whether a number has a unit, a decimal point, or at least two digits."""
     digits = sum(char.isdigit() for char in number)
     return digits > 1 or not number[0].isdigit() or not number[-1].isdigit()
 
 
 def _parse_numbers(words: str) -> Iterator[NumberWithUnit]:
-    """Numbers with the unit that follows, spelled in one way: `5.00 EUR` and `5 €` are one."""
+    """Yield numbers with their units, normalised: `5.00 EUR` and `5 €` are equal."""
     for word, digit in _SPELLED_DIGITS.items():
         if f" {word} " in words:
             words = words.replace(f" {word} ", f" {digit} ")
@@ -535,7 +535,10 @@ def _parse_numbers(words: str) -> Iterator[NumberWithUnit]:
 
 
 def _states_number(text: PreparedText, value: NumberWithUnit) -> bool:
-    """The number with this unit, or without any: `7, 21 and 45 days` names its unit once."""
+    """Whether a text has the number with this unit or with none.
+
+    `7, 21 and 45 days` names its unit once.
+    """
     (number, unit), stated_numbers = value, _numbers_with_units(text.words)
     return (
         value in stated_numbers

@@ -1,4 +1,4 @@
-"""Measure one trace: let every rule look at it, and sum up what they and the measures say."""
+"""Measure one trace by all rules and measures."""
 
 from __future__ import annotations
 
@@ -64,10 +64,9 @@ from closeloop.records.task import CONTROL_AGENTS
 from closeloop.text.patches import parse_patch
 from closeloop.text.wording import matches_globs, package_folder, truncate_words
 
-# All measures of a trace, by lane and in total; and the process score they add up to.
-
-
-# The shares of a handoff: what the brief contained, the child understood, the parent used.
+# All measures of a trace, by lane and in total, and the process score from them.
+#
+# The rates of a handoff: what the brief contained, the child understood, the parent used.
 
 
 class HandoffRates(Record):
@@ -81,7 +80,7 @@ class HandoffRates(Record):
 
 
 def handoff_rates_by_lane(reading: TraceReading) -> dict[str | None, HandoffRates]:
-    """By the lane that handed work on; under None all of them together."""
+    """Return rates by the lane that handed work on; under None those of all handoffs."""
     if not reading.handoffs:
         return {}
     facts = reading.task.facts if reading.task else ()
@@ -102,7 +101,7 @@ def handoff_rates_by_lane(reading: TraceReading) -> dict[str | None, HandoffRate
 
 
 HitCount = tuple[int, int]
-"""So many of so many."""
+"""Number of hits, and number of cases."""
 
 
 def _count_handoff(
@@ -125,8 +124,11 @@ def _count_handoff(
 
 
 def _count_used_facts(handoff: HandoffContext) -> HitCount:
-    """Facts of the report that the parent uses; it does not use what it does again or undoes."""
-    if not handoff.event.report or not (handoff.after or handoff.said):
+    """Count facts of the report that the parent uses, and all facts.
+
+    What the parent repeats or reverts counts as unused.
+    """
+    if not handoff.event.report or not (handoff.after or handoff.messages):
         return 0, 0
     facts = list_report_facts(handoff)
     redone_paths = {edit.path for edit in find_redone_edits(handoff)}
@@ -150,7 +152,7 @@ def _compute_rates(handoff_counts: Sequence[dict[str, HitCount]]) -> HandoffRate
     )
 
 
-# Context loss: what the agent once knew and lost, by the rules that detect it.
+# Context loss: what the agent knew and lost, by the rules that detect it.
 
 LOSS_RULES = frozenset(("lost-constraint", "repeated-correction", "needless-reread"))
 
@@ -158,7 +160,7 @@ LOSS_RULES = frozenset(("lost-constraint", "repeated-correction", "needless-rere
 def count_context_losses(
     findings: Iterable[Finding], unmeasured: Iterable[Unmeasured] = ()
 ) -> int | None:
-    """How often, silenced findings left out; None where none of the rules could look."""
+    """Count losses without silenced findings; None if all of the rules are unmeasured."""
     if LOSS_RULES.issubset([rule_gap.rule for rule_gap in unmeasured]):
         return None
     return len(
@@ -174,7 +176,7 @@ TAMPERING_RULES = frozenset(("weakened-test", "suppressed-error", "answer-from-h
 def count_tampering(
     findings: Iterable[Finding], unmeasured: Iterable[Unmeasured] = ()
 ) -> int | None:
-    """How often, silenced findings left out; None where none of the rules could look."""
+    """Count tampering without silenced findings; None if all of the rules are unmeasured."""
     if TAMPERING_RULES.issubset([rule_gap.rule for rule_gap in unmeasured]):
         return None
     return len(
@@ -183,7 +185,7 @@ def count_tampering(
 
 
 class _TraceMeasures(Record):
-    """What is worked out once for all lanes."""
+    """Values that are computed once for all lanes."""
 
     findings: Sequence[Finding]
     unmeasured: Sequence[Unmeasured]
@@ -191,13 +193,13 @@ class _TraceMeasures(Record):
     handoffs: Mapping[str | None, HandoffRates]
     surprises: Mapping[str, Sequence[SurprisingState]]
     times: Mapping[str, Sequence[datetime | None]]
-    """Lane → when each of its events was, where that is known."""
+    """By lane, the time of each of its events; None if unknown."""
 
 
 def measure_lanes(
     reading: TraceReading, findings: Sequence[Finding], unmeasured: Sequence[Unmeasured]
 ) -> tuple[Measures, tuple[Measures, ...]]:
-    """Of the whole trace, and of each lane; where there is one lane, it is the whole."""
+    """Return the measures of the whole trace, and of each lane."""
     trace_measures = _TraceMeasures(
         findings=findings,
         unmeasured=unmeasured,
@@ -211,7 +213,10 @@ def measure_lanes(
 
 
 def process_score(reading: TraceReading, measures: Measures) -> ProcessScore:
-    """Four rates. Planted facts are exact, so they take the place of what was guessed."""
+    """Return the four rates of the process score.
+
+    Planted facts are exact, so they replace the needs inferred from the request.
+    """
     briefs = measures.planted or measures.brief
     loop_summaries = [
         loop_summary
@@ -267,7 +272,7 @@ def _measure_lane(lane: LaneReading, trace_measures: _TraceMeasures) -> Measures
 
 
 def count_context_tokens(usage: Usage) -> int | None:
-    """What a turn had before it, cached or not, and what it added; None where none is told."""
+    """Count a turn's input, cached or not, and its output; None if none is recorded."""
     parts = (
         usage.input_tokens,
         usage.cache_read_tokens,
@@ -342,7 +347,7 @@ def _times_by_lane(reading: TraceReading) -> dict[str, list[datetime | None]]:
 
 
 def _elapsed_seconds(times: Sequence[datetime | None]) -> float | None:
-    """From the first to the last known time; None if at most one of several events has one."""
+    """Return the seconds from the first to the last known time; None if only one is known."""
     known_times = [time for time in times if time is not None]
     if not known_times or (len(known_times) == 1 and len(times) > 1):
         return None
@@ -370,9 +375,9 @@ _MACHINE_ERRORS = (
 
 
 def classify_ending(reading: TraceReading, findings: Iterable[Finding]) -> AttemptEnding | None:
-    """The first category that applies; None for a control, or where nothing is known at all.
+    """Return the first category that applies; None for a control, or if nothing is known.
 
-    Neither error nor success is guessed: where the record does not show how the work came out, the
+    Neither error nor success is guessed: if the record does not show the result of the work, the
     category is unknown.
     """
     if is_control(reading) or (reading.attempt is None and not reading.trace.events):
@@ -386,7 +391,7 @@ def classify_ending(reading: TraceReading, findings: Iterable[Finding]) -> Attem
 
 
 def is_control(reading: TraceReading) -> bool:
-    """Whether a control made the attempt: no agent worked, so none made an error."""
+    """Whether a control made the attempt, so that no agent worked."""
     return reading.trace.reader in CONTROL_AGENTS
 
 
@@ -419,7 +424,10 @@ def _timeout_ending(reading: TraceReading, findings: Sequence[Finding]) -> Attem
 
 
 def _unverified_ending(reading: TraceReading, findings: Sequence[Finding]) -> AttemptEnding | None:
-    """Unverified to the end: a claim in the midst of the work may have been checked later."""
+    """Return `missing verification` by findings after the last check.
+
+    An earlier claim may have been checked later.
+    """
     checks = list_trace_checks(reading)
     last_check = checks[-1].number if checks else 0
     late_findings = [
@@ -441,7 +449,7 @@ def _noncompliance_ending(
 
 
 def _abandoned_ending(reading: TraceReading, findings: Sequence[Finding]) -> AttemptEnding | None:
-    """Who refuses or gives up made no error in the work: of none of the categories."""
+    """Return `unknown` if the agent refused or gave up, which is no error in the work."""
     attempt, grade, refusal = reading.attempt, reading.grade, find_refusal(reading)
     if grade is not None and grade.outcome.result == "pass":
         return None
@@ -455,7 +463,7 @@ def _abandoned_ending(reading: TraceReading, findings: Sequence[Finding]) -> Att
 
 
 def _reasoning_ending(reading: TraceReading, findings: Sequence[Finding]) -> AttemptEnding | None:
-    """The work was wrong: its grade says so, or its last check does and the agent went astray."""
+    """Return `reasoning error` if the grade is fail, or the last check failed beside an error."""
     attempt, grade = reading.attempt, reading.grade
     if grade is not None and grade.outcome.result == "fail":
         reasons = grade.outcome.reasons
@@ -474,7 +482,7 @@ def _reasoning_ending(reading: TraceReading, findings: Sequence[Finding]) -> Att
 
 
 def _clean_ending(reading: TraceReading, findings: Sequence[Finding]) -> AttemptEnding | None:
-    """The work passed: its grade says so, or the last check of the code as it was left."""
+    """Return `clean` if the grade is pass, or the last check of the final code passed."""
     if reading.grade is not None and reading.grade.outcome.result == "pass":
         rules = ", ".join(sorted({finding.rule for finding in findings}))
         reason = f"in spite of findings of {rules}" if rules else "and there are no findings"
@@ -511,7 +519,7 @@ def _awaits_review(grade: Grade) -> bool:
 
 
 def _last_result(reading: TraceReading) -> TraceStep | None:
-    """The last check that ran and says whether it passed."""
+    """Return the last check that ran and shows whether it passed."""
     return next(
         (
             step
@@ -550,7 +558,7 @@ def _make_ending(
 
 
 def tag_failure_modes(reading: TraceReading, findings: Iterable[Finding]) -> tuple[ModeTag, ...]:
-    """One tag for each mode and source, with the first reason for it."""
+    """Return one tag for each mode and source, with its first reason."""
     tags: dict[tuple[str, str], ModeTag] = {}
     for tag in (
         *_tags_from_grade(reading),
@@ -585,7 +593,7 @@ def _tags_from_grade(reading: TraceReading) -> Iterable[ModeTag]:
 
 
 def _tags_from_unopened_files(reading: TraceReading) -> Iterable[ModeTag]:
-    """Program text that the known good change needed, and that the agent never saw."""
+    """Yield a tag for a source file that the reference changes and the agent never opened."""
     grade = reading.grade
     if grade is None or grade.outcome.result != "fail" or not _has_worked(reading):
         return
@@ -598,7 +606,7 @@ def _tags_from_unopened_files(reading: TraceReading) -> Iterable[ModeTag]:
 
 
 def _has_worked(reading: TraceReading) -> bool:
-    """Who refused to work was not blind to what the work needs."""
+    """Whether the agent worked at all: it did not refuse, and the trace is not empty."""
     is_empty = not reading.trace.events or is_control(reading)
     return not is_empty and find_refusal(reading) is None
 
@@ -616,7 +624,7 @@ def _opened_files(reading: TraceReading) -> set[str]:
 
 
 def _files_of_reference(reading: TraceReading) -> list[str]:
-    """What the known good change needed of what was there."""
+    """Return the existing files that the reference changes."""
     if reading.task is None or reading.task.reference is None:
         return []
     files = parse_patch(reading.task.reference).files
@@ -624,15 +632,15 @@ def _files_of_reference(reading: TraceReading) -> list[str]:
 
 
 def _is_among(file: str, paths: Iterable[str]) -> bool:
-    """Whether one of the paths is of this file; not all are relative to the project."""
+    """Whether one of the paths is this file; not all paths are relative to the project."""
     return any(path == file or path.endswith("/" + file) for path in paths)
 
 
 def measure_opened_files(reading: TraceReading) -> tuple[float | None, float | None]:
-    """Precision and recall of the files that were there and were opened; tests left out.
+    """Return precision and recall of the opened files against those of the reference.
 
-    A file that the change adds could not be opened, and one that was only written counts: who
-    changes a file has it open.
+    Tests and files that the change adds are left out. A file that was only written counts as
+    opened.
     """
     if not reading.trace.events:
         return None, None
@@ -661,7 +669,7 @@ def measure_opened_files(reading: TraceReading) -> tuple[float | None, float | N
 def list_examined_modes(
     reading: TraceReading, rulebook: Rulebook, unmeasured: Iterable[Unmeasured]
 ) -> tuple[tuple[FailureMode, ModeSource], ...]:
-    """Which modes were looked for: by a rule that could look, or by a grade that can tell."""
+    """Return the modes that a rule or a grade could detect, each with that source."""
     examined: dict[tuple[FailureMode, ModeSource], None] = {}
     if is_control(reading):
         return ()
@@ -686,7 +694,7 @@ def list_examined_modes(
 
 
 def measure_reading(reading: TraceReading, rulebook: Rulebook) -> Measurement:
-    """All that the rules say of a trace: the same trace and rules, the same measurement."""
+    """Measure a trace by the rules; the result depends on nothing else."""
     findings: list[Finding] = []
     unmeasured = [Unmeasured(rule="everything", reason=gap) for gap in reading.gaps]
     for configured in rulebook.chosen:
@@ -761,7 +769,10 @@ def _silence_applies(silence: SilenceSettings, finding: Finding, reading: TraceR
 def list_handoff_facts(
     reading: TraceReading, planted: Sequence[str] = ()
 ) -> tuple[HandoffFacts, ...]:
-    """Every handoff in order; planted facts take the place of what the request seems to need."""
+    """List the facts of every handoff, in order.
+
+    Planted facts replace what the request seems to need.
+    """
     if not reading.handoffs:
         return ()
     return tuple(
@@ -793,8 +804,11 @@ def _collect_facts(
 
 
 def _list_returned(handoff: HandoffContext) -> list[tuple[str, bool]]:
-    """Facts of the report; what the parent does again or takes back, it does not use."""
-    if not handoff.event.report or not (handoff.after or handoff.said):
+    """List facts of the report and whether the parent uses them.
+
+    What the parent repeats or reverts counts as unused.
+    """
+    if not handoff.event.report or not (handoff.after or handoff.messages):
         return []
     facts = list_report_facts(handoff)
     redone_paths = dict.fromkeys(edit.path for edit in find_redone_edits(handoff))

@@ -47,7 +47,7 @@ from closeloop.text.wording import count_with_noun
 
 MAX_SCRIPT_CHARS = 100_000
 _MAX_KNOWN_CHARS = 50_000
-"""The content of longer files is not kept in step with edits."""
+"""Longer files are not updated by edits."""
 
 
 class WrittenScripts:
@@ -57,12 +57,12 @@ class WrittenScripts:
         self._texts: dict[str, str] = {}
 
     def remember(self, path: str, text: str | None) -> None:
-        """Keep a script's text, as it was last written."""
+        """Save the latest text of a script."""
         if text is not None and len(text) < MAX_SCRIPT_CHARS and path.endswith(SCRIPT_ENDINGS):
             self._texts[path.rpartition("/")[2]] = text
 
     def follow_runs(self, effect: CommandEffect) -> CommandEffect:
-        """What a command does, with what the scripts do that it runs."""
+        """Return a command's effect, with the effects of the scripts that it runs."""
         for edit in effect.edits:
             if edit.action == "create":
                 self.remember(edit.path, edit.after)
@@ -102,7 +102,7 @@ class KnownFiles:
         written_paths: tuple[str, ...],
         failed: bool | None,
     ) -> tuple[Edit, ...]:
-        """A command's edits, numbered as it is."""
+        """Return the edits of a command, with its event number."""
         paths = dict(zip(effect.written, written_paths, strict=True))
         ok = None if failed is None else not failed
         edits = []
@@ -137,7 +137,7 @@ class KnownFiles:
         ]
 
     def note_step(self, step: TraceStep) -> None:
-        """What the step showed or changed is known from now on."""
+        """Record the files that the step showed or changed."""
         for path in step.read:
             self._texts.setdefault(path, None)
         if not step.changed:
@@ -155,7 +155,10 @@ class KnownFiles:
 
 
 def _text_after(edit: Edit, text: str | None) -> str | None:
-    """A file's whole text after an edit; without what it replaces, the new text is the file."""
+    """Return a file's text after an edit; None if unknown.
+
+    An edit without the replaced text has the whole file.
+    """
     if edit.before is None or edit.before == text:
         return edit.after
     if text is None or edit.after is None or len(text) > _MAX_KNOWN_CHARS:
@@ -168,11 +171,11 @@ def _text_after(edit: Edit, text: str | None) -> str | None:
 # One name per file: agents refer to the same file by relative and by absolute paths.
 
 _UNTIDY_PART = re.compile(r"/\.{0,2}(?:/|$)|^\.{1,2}(?:/|$)")
-"""What is to be made plain in a path: `a//b`, `./a`, `a/../b`, `a/`."""
+"""Parts of a path that are normalised: `a//b`, `./a`, `a/../b`, `a/`."""
 
 
 class ProjectPaths:
-    """Knows where the project lies, from the paths that a trace names."""
+    """Finds the project's root from the paths that a trace names."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._tidy = {path: _tidy_path(path) for path in paths if path}
@@ -180,7 +183,7 @@ class ProjectPaths:
         self._plain: dict[str, str] = {} if self.root else self._tidy
 
     def normalise_path(self, path: str) -> str:
-        """The path below the project's root, or as it is when it lies elsewhere."""
+        """Return the path relative to the project's root; unchanged if it is elsewhere."""
         normalised_path = self._plain.get(path)
         if normalised_path is None:
             normalised_path = self._plain[path] = self._relative_path(path)
@@ -206,7 +209,7 @@ def _is_absolute(path: str) -> bool:
 
 
 def _find_root(names: Mapping[str, str]) -> str:
-    """The folder that makes most relative paths the absolute ones that the trace also names."""
+    """Return the folder that turns most relative paths into absolute paths of the trace."""
     paths_by_name: dict[str, list[str]] = {}
     relative_paths = []
     for path in names.values():
@@ -229,7 +232,7 @@ _OTHER_ACTIONS = (Edit, Read, ToolUse, Handoff)
 
 
 def build_reading(trace: Trace, own_checks: tuple[str, ...] = ()) -> TraceReading:
-    """All lanes of a trace. `own_checks` are the project's own commands that check the work."""
+    """Read all lanes of a trace; `own_checks` are the project's own check commands."""
     builders = {lane.id: _LaneBuilder(lane) for lane in trace.lanes}
     for builder in builders.values():
         builder.above = (
@@ -269,7 +272,7 @@ def build_reading(trace: Trace, own_checks: tuple[str, ...] = ()) -> TraceReadin
 def _analyse_commands(
     trace: Trace, own_checks: tuple[str, ...]
 ) -> tuple[list[CommandEffect], dict[str, None]]:
-    """What each command does, and all paths that the trace names."""
+    """Return the effect of each command, and all paths that the trace names."""
     effects: list[CommandEffect] = []
     named_paths: dict[str, None] = {}
     scripts = WrittenScripts()
@@ -318,7 +321,7 @@ class _LaneBuilder:
         self.compactions: list[int] = []
         self.handoff: Handoff | None = None
         self.begun = 0
-        """How many of the changes belong to iterations that are told, or to the open one."""
+        """Number of changes that belong to finished iterations or to the open one."""
         self.turn: tuple[Sequence[TraceStep], dict[str, TraceStep]] | None = None
         """The open iteration: its changes, and the last run of each target."""
 
@@ -433,7 +436,7 @@ def _build_command_step(
         # What was written before a check failed stays written.
         changed=effect.writes and (check is not None or failed is not True),
         failed=failed,
-        doing=effect,
+        effect=effect,
         check=check,
         read=tuple(map(project_paths.normalise_path, effect.read))
         if effect.read and not failed
@@ -495,7 +498,7 @@ def _first_request(messages: Sequence[Message]) -> str | None:
 
 
 def _parent_builders(lane: Lane, builders: dict[str, _LaneBuilder]) -> Iterable[_LaneBuilder]:
-    """Parents, nearest first; a circle ends where it closes."""
+    """Yield the builders of parents, nearest first; a cycle is followed once."""
     seen_ids = {lane.id}
     while lane.parent is not None and lane.parent in builders and lane.parent not in seen_ids:
         seen_ids.add(lane.parent)

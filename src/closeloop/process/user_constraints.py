@@ -258,9 +258,9 @@ ALL_TESTS = "the tests"
 DOCUMENT_GLOBS = ("**/*.md", "**/*.rst")
 
 _MAX_SENTENCE_CHARS = 800
-"""So much of a sentence is read: a longer one was not written by a person."""
+"""Characters of a sentence that are read; people do not write longer ones."""
 _HEADING_LINES = 5
-"""So many lines before a list may say whether one has to keep to it."""
+"""Lines before a list that may say whether it is binding."""
 
 
 class UserConstraint(Record):
@@ -268,20 +268,20 @@ class UserConstraint(Record):
 
     kind: ConstraintKind
     words: str
-    """As it was said, shortened."""
+    """The words of the user, truncated."""
     objects: tuple[str, ...] = ()
     """Globs, a command's words, or a symbol's name; none means any."""
     passing: bool = False
-    """It holds only until the user speaks again: plan first, do not edit yet."""
+    """Whether it ends with the user's next message, as in `plan first, do not edit yet`."""
     number: int = 0
-    """The event that states it."""
+    """Number of the event that states it."""
     until: int | None = None
-    """The event from which it holds no more, where one takes it back."""
+    """Number of the event that withdraws it, if there is one."""
 
 
 @lru_cache(maxsize=512)
 def parse_constraints(text: str) -> tuple[UserConstraint, ...]:
-    """Everything that a text forbids or demands, in its order."""
+    """Return what a text forbids or demands, in order."""
     text = strip_client_markup(text[:MAX_TEXT_CHARS])
     if ">" in text:
         text = PASTED_BLOCK.sub("\n", QUOTED_LINE.sub("\n", "\n" + text)[1:])
@@ -310,7 +310,7 @@ def _lines_with_signs(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _parse_order(text: str) -> UserConstraint | None:
-    """Steps of which one is to see the failure, and a later one to change the code."""
+    """Parse numbered steps that reproduce the failure before they change the code."""
     if "eproduc" not in text and "onfirm" not in text and "failing test" not in text:
         return None
     reproduce_quote = ""
@@ -345,7 +345,7 @@ def _parse_order_in_words(text: str) -> UserConstraint | None:
 
 
 def find_named_paths(text: str) -> tuple[str, ...]:
-    """Files and folders that a text names, as globs."""
+    """Return the files and folders that a text names, as globs."""
     names = [fact.text for fact in parse_facts(text) if fact.kind == "path" or _is_glob(fact.text)]
     names += SLASHED_PATH.findall(text) + NAMED_FOLDER.findall(text) + KNOWN_FILE.findall(text)
     clean_names = (name.rstrip(".").removeprefix("./").rstrip("/") for name in names)
@@ -384,7 +384,7 @@ def _parse_sentence(sentence: str) -> tuple[UserConstraint, ...]:
 
 @lru_cache(maxsize=16)
 def _find_negations(sentence: str) -> tuple[int, ...]:
-    """Where a prohibition begins."""
+    """Return the positions where a prohibition begins."""
     starts = []
     match = NEGATED.search(sentence)
     while match:
@@ -394,7 +394,7 @@ def _find_negations(sentence: str) -> tuple[int, ...]:
 
 
 def _match_prohibition(pattern: re.Pattern[str], sentence: str) -> re.Match[str] | None:
-    """What a pattern that begins with a prohibition finds first: to search for it is slow."""
+    """Match a pattern where a prohibition begins, which is faster than a search."""
     for start in _find_negations(sentence):
         if match := pattern.match(sentence, start):
             return match
@@ -405,13 +405,13 @@ ParsedConstraints = Iterable[tuple[ConstraintKind, tuple[str, ...], bool]]
 
 
 def _split_clause(text: str) -> tuple[str, str]:
-    """What the verb governs, and the condition behind it."""
+    """Split a text into the object of its verb and the condition after it."""
     clause_end = CLAUSE_END.search(text)
     return (text[: clause_end.start()], text[clause_end.start() :]) if clause_end else (text, "")
 
 
 def _is_checkable(condition: str) -> bool:
-    """A condition other than being asked cannot be checked."""
+    """Whether there is no condition, or only that the user asks for it."""
     return CONDITION.match(condition) is None or UNLESS_ASKED.match(condition) is not None
 
 
@@ -441,10 +441,7 @@ def _parse_only(sentence: str) -> ParsedConstraints:
 def _parse_forbidden_paths(sentence: str) -> ParsedConstraints:
     if _match_bound(sentence):
         return
-    for pattern, kind in (
-        (CHANGE_FORBIDDEN, "leave"),
-        (DELETE_FORBIDDEN, "keep"),
-    ):
+    for pattern, kind in ((CHANGE_FORBIDDEN, "leave"), (DELETE_FORBIDDEN, "keep")):
         match = _match_prohibition(pattern, sentence)
         if match and not SIGNATURE.search(sentence):
             yield from _parse_objects(match["object"], "leave" if kind == "leave" else "keep")
@@ -484,10 +481,7 @@ def _parse_no_new_files(sentence: str) -> ParsedConstraints:
 
 
 def _parse_no_packages(sentence: str) -> ParsedConstraints:
-    starts = {
-        *_find_negations(sentence),
-        *(match.start() for match in NO_START.finditer(sentence)),
-    }
+    starts = {*_find_negations(sentence), *(match.start() for match in NO_START.finditer(sentence))}
     attempted_matches = (NO_PACKAGES.match(sentence, start) for start in sorted(starts))
     match = next(filter(None, attempted_matches), None)
     if (
@@ -577,18 +571,18 @@ _CONSTRAINT_PARSERS: tuple[
     (False, tuple(PACKAGE_TOOLS.split("|")), ("use ",), _parse_preferred_tool),
     (False, ("signature", "tabs", "spaces"), _STYLE_WORDS, _parse_style),
 )
-"""Whether it takes a prohibition, two words that it takes, and what then reads it."""
+"""Whether a prohibition is required, two sets of required words, and the parser to call."""
 
 
 _TELLING_WORD = {"off limits": "limits", "off-limits": "limits"} | {
     words: "not" for words in NEGATIVE_WORDS if " " in words
 }
-"""Of several words the most telling one: between them anything may stand for a space."""
+"""The most distinctive word of a phrase, since any white space may separate its words."""
 
 
 @cache
 def _sign_automaton() -> AhoCorasick:
-    """Finds the words without which nothing is stated."""
+    """Return an automaton for the words that every constraint contains one of."""
     words = {
         word for negative, hints, _, _ in _CONSTRAINT_PARSERS if not negative for word in hints
     }
@@ -598,14 +592,13 @@ def _sign_automaton() -> AhoCorasick:
 
 
 # Whether an action breaks a constraint.
-
-
+#
 # How long a user's constraint applies.
 
 
 @cache_on_reading
 def list_constraints(lane: LaneReading) -> Sequence[UserConstraint]:
-    """What the user's messages state, each with where it ends."""
+    """List the constraints in the user's messages, each with the event that ends it."""
     messages = lane.users
     placed_constraints: list[UserConstraint] = []
     for index, message in enumerate(messages):
@@ -619,7 +612,7 @@ def list_constraints(lane: LaneReading) -> Sequence[UserConstraint]:
 
 
 def constraints_from_brief(brief: str, number: int) -> Sequence[UserConstraint]:
-    """What a brief states holds for the whole of the child's work."""
+    """Return the constraints of a brief, which apply to all of the child's work."""
     return [_place_constraint(constraint, number, None) for constraint in parse_constraints(brief)]
 
 
@@ -635,7 +628,7 @@ def _place_constraint(constraint: UserConstraint, number: int, until: int | None
 
 
 def _find_constraint_end(original: UserConstraint, later_messages: Sequence[Message]) -> int | None:
-    """Where the user speaks of the object again, other than to forbid it once more."""
+    """Return the message that mentions the object again without repeating the constraint."""
     lifting_words = _LIFTING_WORDS.get(original.kind, ()) or tuple(
         name.rstrip("*/").rpartition("/")[2].lower().removeprefix("the ").rstrip("s")
         for name in original.objects
@@ -708,14 +701,14 @@ _SETUP_FAULT = compile_lazily(
     r"|AppRegistryNotReady)\b|can't open file|doesn't declare an explicit app_label|no such table"
     r"|Settings already configured"
 )
-"""What a script says that never came to what it is to show."""
+"""Errors of a script that failed before it reached its purpose."""
 _MAX_LINE_CHARS = 300
 _MIN_INDENTED_LINES = 3
-"""Indented lines that an edit must add to say how it indents."""
+"""Indented lines that an edit must add before its indentation is judged."""
 
 
 class ConstraintBreach(Record):
-    """An action, and what of it the constraint forbids."""
+    """An action that breaks a constraint, and how."""
 
     step: TraceStep
     what: str
@@ -724,7 +717,7 @@ class ConstraintBreach(Record):
 def find_breaches(
     constraint: UserConstraint, lane: LaneReading, standing_changes: StandingChanges
 ) -> Iterator[ConstraintBreach]:
-    """Actions of a lane that break the constraint while it holds, in order."""
+    """Yield the actions of a lane that break the constraint while it applies, in order."""
     end = constraint.until or float("inf")
     if constraint.kind == "reproduce first":
         yield from _find_early_changes(constraint, lane, standing_changes)
@@ -744,7 +737,7 @@ def find_breaches(
 def _find_early_changes(
     constraint: UserConstraint, lane: LaneReading, standing_changes: StandingChanges
 ) -> Iterator[ConstraintBreach]:
-    """Changes of code that was there, where nothing had been run that could show the fault."""
+    """Yield changes of existing code before any run that could reproduce the fault."""
     end = constraint.until or float("inf")
     trials = [step for step in lane.steps if constraint.number < step.number and is_run(step)]
     run = next((step for step in trials if not _fails_in_setup(step, lane.request or "")), None)
@@ -766,7 +759,7 @@ def _find_early_changes(
 
 
 def _fails_in_setup(step: TraceStep, request: str) -> bool:
-    """It printed nothing but an error of its own, which is not what the request is about."""
+    """Whether it only printed an error of its own, which the request does not mention."""
     if not step.failed or not isinstance(step.event, Command):
         return False
     fault = _SETUP_FAULT.search(last_line(step))
@@ -777,7 +770,7 @@ def _fails_in_setup(step: TraceStep, request: str) -> bool:
 
 
 def _was_there(path: str, standing_changes: StandingChanges) -> bool:
-    """The file was there before the agent came, and stays changed; a test may be the very step."""
+    """Whether an existing source file stays changed; tests do not count, they may reproduce it."""
     return (
         path in standing_changes.changed
         and path not in standing_changes.made
@@ -790,7 +783,7 @@ def _was_there(path: str, standing_changes: StandingChanges) -> bool:
 def _find_file_breaches(
     constraint: UserConstraint, lane: LaneReading, standing_changes: StandingChanges
 ) -> Iterator[ConstraintBreach]:
-    """Changes of files that the constraint protects."""
+    """Yield changes of files that the constraint protects."""
     end = constraint.until or float("inf")
     is_forbidden: dict[str, bool] = {}
     for step in lane.changes:
@@ -813,7 +806,7 @@ def _find_file_breaches(
 def _is_forbidden_change(
     path: str, constraint: UserConstraint, standing_changes: StandingChanges
 ) -> bool:
-    """The constraint forbids to change this file, and the change stands."""
+    """Whether the constraint forbids changing this file, and the change was not undone."""
     if path not in standing_changes.changed and path not in standing_changes.handed_in:
         return False
     if is_scratch_path(path):
@@ -831,12 +824,12 @@ def _is_forbidden_change(
 
 
 def _is_about_code(text: str) -> bool:
-    """`Do not write code yet` leaves a plan to be written."""
+    """Whether it is about code only: `do not write code yet` allows writing a plan."""
     return "code" in text and not any(word in text for word in ("file", "any", "change", "edit"))
 
 
 def _matches_objects(path: str, objects: Sequence[str]) -> bool:
-    """One of the names means it, from any folder on; most are no globs, which take longer."""
+    """Whether one of the names matches the path, starting at any folder."""
     globs = [name for name in objects if any(char in name for char in "*?[")]
     folders = f"/{path}/"
     return any(f"/{name.strip('/')}/" in folders for name in objects if name not in globs) or (
@@ -845,15 +838,15 @@ def _matches_objects(path: str, objects: Sequence[str]) -> bool:
 
 
 def globs_in_any_folder(globs: Sequence[str]) -> tuple[str, ...]:
-    """The globs, from any folder on: people name files by their last part."""
+    """Return the globs, and each so that it matches below any folder."""
     return tuple(glob for pattern in globs for glob in (pattern, f"**/{pattern}"))
 
 
 def _find_command_breach(constraint: UserConstraint, step: TraceStep) -> str | None:
     event, words = step.event, constraint.objects
-    if not isinstance(event, Command) or step.doing is None or words[0] not in event.command:
+    if not isinstance(event, Command) or step.effect is None or words[0] not in event.command:
         return None
-    if not any(program.split()[0] == words[0] for program in step.doing.programs if program):
+    if not any(program.split()[0] == words[0] for program in step.effect.programs if program):
         return None
     if event.stopped == "not executed" or "--dry-run" in event.command or "--help" in event.command:
         return None

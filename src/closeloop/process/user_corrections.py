@@ -143,7 +143,7 @@ UNCERTAIN = compile_lazily(
     r"|instead of|rather than|what happens|scenario|severity|can (?:you|we|i)|as expected"
     r"|that's fine|is fine|no problem)\b"
 )
-"""What is only possible, wished or described contradicts nothing."""
+"""Words of possibility, wishes or descriptions, which contradict nothing."""
 UNRELATED = compile_lazily(
     r"\b(?:unrelated|not related|separate(?:ly)?|(?:different|another|new|other|second|next) "
     r"(?:\w+ )?(?:issue|problem|bug|error|thing|matter|topic|question|one)"
@@ -295,13 +295,13 @@ MAX_OBJECTION_CHARS = 1200
 """Of a longer message only the first and last lines are the user's; the rest is pasted."""
 _MAX_EDGE_LINES = 2
 _MAX_SENTENCE_CHARS = 400
-"""A longer one was not typed in anger."""
+"""Longer sentences are no complaints."""
 _MAX_FAULT_CHARS = 160
 """A longer sentence that names a fault describes code."""
 _MAX_SUBJECT_CHARS = 4000
-"""So much of each text is searched for what the user speaks of."""
+"""Characters of each text that are searched for the subject of the objection."""
 _REQUEST_MARK = "## My request for Codex:\n"
-"""Before it stands what the editor adds."""
+"""The editor's own text ends here."""
 _SENTENCE = compile_lazily(r"[^.!?。！？\n]+(?:\.(?=\w)[^.!?。！？\n]*)*[.!?。！？]*")
 # A terminal's or a tool's output, a quoted line, a heading, a place in a log. A word is matched as
 # a whole and then examined, as this runs on every line of a message.
@@ -342,28 +342,28 @@ _other_word_automaton = cache(lambda: build_automaton(OTHER_WORDS))
 
 
 class UserObjection(Record):
-    """A user's word against what the agent did or claimed."""
+    """A user's objection to what the agent did or claimed."""
 
     quote: str
     again: bool
-    """The user had said it before."""
+    """Whether the user repeats an earlier message."""
     refuted: bool
-    """What was claimed is not so."""
+    """Whether it contradicts a claim."""
     still: bool = False
-    """It is as it was before the agent's last work."""
+    """Whether it says that the agent's last work changed nothing."""
     subject: frozenset[str] = frozenset()
-    """What it names: one of these telling words must be the claim's too, or of the work."""
+    """Distinctive words that it names; the claim or the work must contain one of them."""
     aside: bool = False
-    """It is about another matter, or the user agrees."""
+    """Whether it is about another matter, or the user agrees."""
 
 
 def parse_objection(text: str) -> UserObjection | None:
-    """What the message holds against the work; None where it asks, tells or wishes something."""
+    """Return what the message says is wrong with the work; None for other messages."""
     return _parse_objection_text(text[:20_000])
 
 
 def is_about(objection: UserObjection, texts: Iterable[str]) -> bool:
-    """It names nothing but the fault, or something that one of the texts speaks of."""
+    """Whether it names only the fault, or something that one of the texts mentions."""
     if objection.aside or not objection.subject:
         return not objection.aside
     words = normalise_words("\n".join(text[:_MAX_SUBJECT_CHARS] for text in texts))
@@ -401,7 +401,7 @@ def _rank(objection: UserObjection) -> tuple[bool, bool, bool, bool]:
 
 
 def find_words_before_output(text: str) -> str:
-    """What the user typed before anything that a terminal printed."""
+    """Return what the user typed before any terminal output."""
     own_lines = []
     for line in strip_client_markup(text.rpartition(_REQUEST_MARK)[2]).splitlines():
         if _PASTED_LINE.match(line):
@@ -414,7 +414,7 @@ def find_words_before_output(text: str) -> str:
 
 @lru_cache(maxsize=256)
 def find_own_words(text: str) -> str:
-    """What the user typed, without the client's texts, code, quotations and pasted output."""
+    """Return what the user typed, without the client's texts, code, quotations and output."""
     text = strip_client_markup(text.rpartition(_REQUEST_MARK)[2])
     if "```" in text:
         text = CODE_FENCE.sub("\n", text)

@@ -44,11 +44,11 @@ _DEBUG_DELETION = re.compile(
 EVENT_NUMBER = attrgetter("event.number")
 NO_END = float("inf")
 MAX_EARLIER_CHECKS = 1000
-"""So many checks before the first change are looked at."""
+"""Maximum number of checks before the first change that are examined."""
 
 
 class CheckBacking(Record):
-    """What was done to see whether a lane's code is right, up to some event."""
+    """The checks that may show whether a lane's code is right, up to some event."""
 
     first: TraceStep
     """The first change of code."""
@@ -59,7 +59,7 @@ class CheckBacking(Record):
     checks: Sequence[TraceStep]
     begin: int
     end: int
-    """Of all checks those between these places ran on the code as it was left, in any lane."""
+    """The checks between these two indices ran on the final code, in any lane."""
 
     @property
     def has_current_check(self) -> bool:
@@ -67,13 +67,13 @@ class CheckBacking(Record):
 
     @property
     def latest_checks(self) -> Iterator[TraceStep]:
-        """Those checks, the last one first."""
+        """Checks of the final code, the last one first."""
         return (self.checks[index] for index in range(self.end - 1, self.begin - 1, -1))
 
 
 @cache_on_reading
 def list_trace_checks(reading: TraceReading) -> Sequence[TraceStep]:
-    """All checks of the trace, in order."""
+    """List all checks of the trace, in order."""
     if len(reading.lanes) == 1:
         return next(iter(reading.lanes.values())).checks
     return sorted(
@@ -83,7 +83,7 @@ def list_trace_checks(reading: TraceReading) -> Sequence[TraceStep]:
 
 @cache_on_reading
 def checks_by_lane(reading: TraceReading) -> Mapping[str, Sequence[TraceStep]]:
-    """Lane → the checks that it ran itself, or one that works for it, in order."""
+    """Return, by lane, the checks that it or one of its sub-agents ran, in order."""
     lane_checks: dict[str, list[TraceStep]] = {name: [] for name in reading.lanes}
     for step in list_trace_checks(reading):
         name: str | None = step.event.lane
@@ -96,7 +96,7 @@ def checks_by_lane(reading: TraceReading) -> Mapping[str, Sequence[TraceStep]]:
 
 
 def has_verification(lane: LaneReading, checks: Sequence[TraceStep]) -> bool | None:
-    """A check ran after the last edit of code; None where none was edited."""
+    """Whether a check ran after the last edit of code; None if no code was edited."""
     backing = find_backing(list_code_changes(lane), checks)
     return None if backing is None else backing.has_current_check
 
@@ -107,10 +107,10 @@ def find_backing(
     until: float = NO_END,
     count: int | None = None,
 ) -> CheckBacking | None:
-    """Where the code of those changes stands before that event; None where there is none.
+    """Return which checks cover the changes before an event; None if there is no change.
 
     `checks` are those of the whole trace: a child's code may be checked by its parent. `count` is
-    how many of the changes count, where these are not all before the event.
+    how many of the changes count, if these are not all before the event.
     """
     index = bisect_left(changes, until, key=EVENT_NUMBER) if count is None else count
     while index and _is_cosmetic(changes[index - 1]):
@@ -132,7 +132,7 @@ def find_backing(
 
 
 def _is_cosmetic(step: TraceStep) -> bool:
-    """It changes how the code looks, and not what it does; or puts back a copy made before."""
+    """Whether it changes only the layout of code, or restores an earlier copy."""
     if isinstance(step.event, Edit):
         return changes_only_comments(step.event) or removes_debug_lines(step.event)
     if (
@@ -141,7 +141,7 @@ def _is_cosmetic(step: TraceStep) -> bool:
         or (step.edits and all(map(changes_only_comments, step.edits)))
     ):
         return True
-    programs = frozenset(step.doing.programs) - {"cd"} if step.doing else frozenset()
+    programs = frozenset(step.effect.programs) - {"cd"} if step.effect else frozenset()
     if not programs or not isinstance(step.event, Command):
         return False
     return programs <= FORMATTERS or (
@@ -151,19 +151,19 @@ def _is_cosmetic(step: TraceStep) -> bool:
 
 
 def _deletes_debug_lines(step: TraceStep) -> bool:
-    """`sed -i '/DEBUG/d' cart.py`, and nothing else."""
+    """Whether it only deletes debug output, as `sed -i '/DEBUG/d' cart.py` does."""
     if (
-        step.doing is None
+        step.effect is None
         or not isinstance(step.event, Command)
-        or "sed" not in step.doing.programs
+        or "sed" not in step.effect.programs
     ):
         return False
     return _DEBUG_DELETION.fullmatch(step.event.command.strip()[:1000]) is not None
 
 
 def _puts_copy_back(step: TraceStep) -> bool:
-    """`mv cart.py.bak cart.py`: the code is as it was tried before."""
-    if step.doing is None or not {"mv", "cp"}.issuperset({*step.doing.programs} - {"cd"}):
+    """Whether it restores a copy that was tried before, as `mv cart.py.bak cart.py` does."""
+    if step.effect is None or not {"mv", "cp"}.issuperset({*step.effect.programs} - {"cd"}):
         return False
     paths = set(step.written)
     return any(path.rpartition(".")[0] in paths for path in paths)
@@ -172,7 +172,7 @@ def _puts_copy_back(step: TraceStep) -> bool:
 def list_trials_after(
     reading: TraceReading, lane: LaneReading, last: TraceStep, until: float = NO_END
 ) -> Iterator[TraceStep]:
-    """Runs of anything that may have shown the code to work, since it was last changed."""
+    """Yield runs since the last change that may have shown that the code works."""
     if _tries_itself(last):
         yield last
     for name in _relevant_lanes(lane, last):
@@ -186,7 +186,7 @@ def list_trials_after(
 def find_trial_between(
     reading: TraceReading, lane: LaneReading, backing: CheckBacking
 ) -> TraceStep | None:
-    """Such a run before the last change, and since the first."""
+    """Return the last such run between the first and the last change."""
     for name in _relevant_lanes(lane, backing.last):
         trials = _list_pure_trials(reading.lanes[name]) if name in reading.lanes else ()
         end = bisect_right(trials, backing.last.number, key=EVENT_NUMBER)
@@ -196,7 +196,7 @@ def find_trial_between(
 
 
 def _relevant_lanes(lane: LaneReading, last: TraceStep) -> Iterable[str]:
-    """The one that made the change, and the lane itself."""
+    """Return the lane that made the change, and the lane itself."""
     return dict.fromkeys((last.event.lane, lane.lane.id))
 
 
@@ -207,17 +207,17 @@ def _list_trials(lane: LaneReading) -> Sequence[TraceStep]:
 
 @cache_on_reading
 def _list_pure_trials(lane: LaneReading) -> Sequence[TraceStep]:
-    """Those that do not only make the change that they would have to try."""
+    """List trials, without those that only make the change."""
     return [step for step in _list_trials(lane) if not step.changed or _tries_itself(step)]
 
 
 def _tries_itself(step: TraceStep) -> bool:
-    """It changes files and runs something else: `sed -i … && python example.py`."""
-    return step.doing is not None and len(step.doing.programs) > 1 and is_trial(step)
+    """Whether it changes files and then runs another program: `sed -i … && python example.py`."""
+    return step.effect is not None and len(step.effect.programs) > 1 and is_trial(step)
 
 
 def is_trial(step: TraceStep) -> bool:
-    """It runs something that is not only there to look at files, and is no check."""
+    """Whether it runs a program that does more than read files, and is not a check."""
     event = step.event
     if step.check is not None:
         return False
@@ -225,28 +225,28 @@ def is_trial(step: TraceStep) -> bool:
         # `str_replace` is not a REPL.
         name = event.name.lower().replace("replac", "")
         return any(word in name for word in _RUNNING_TOOL_WORDS)
-    if not isinstance(event, Command) or step.doing is None:
+    if not isinstance(event, Command) or step.effect is None:
         return False
-    return runs_program(step.doing)
+    return runs_program(step.effect)
 
 
 def is_run(step: TraceStep) -> bool:
-    """It runs code: a check that does more than read it, or another trial of it."""
+    """Whether it runs code, as a check or otherwise."""
     return is_trial(step) if step.check is None else not is_static_check(step)
 
 
 def is_static_check(step: TraceStep) -> bool:
-    """It reads the code and does not run it: that its tests pass is not among what it says."""
+    """Whether its check only reads the code, as a linter or type checker does."""
     return _uses_only(step, STATIC_TOOLS)
 
 
 def is_linter_check(step: TraceStep) -> bool:
-    """It speaks of style."""
+    """Whether its check is a linter."""
     return _uses_only(step, LINTERS)
 
 
 def is_unclaimed_style(step: TraceStep, claim: str) -> bool:
-    """A linter that the claim does not name: style is no part of what is claimed."""
+    """Whether it is a linter that the claim does not mention."""
     lower_claim = claim.lower()
     names_style = "lint" in lower_claim or (
         step.check is not None and step.check.tool in lower_claim
@@ -255,17 +255,17 @@ def is_unclaimed_style(step: TraceStep, claim: str) -> bool:
 
 
 def _uses_only(step: TraceStep, tools: frozenset[str]) -> bool:
-    names = (step.doing.checks if step.doing else ()) or (step.check.tool if step.check else "",)
+    names = (step.effect.checks if step.effect else ()) or (step.check.tool if step.check else "",)
     return all(name.partition(" ")[0] in tools for name in names)
 
 
 def could_not_run(step: TraceStep) -> bool:
-    """The check was not there to be run, or was stopped: that says nothing of the code."""
+    """Whether the check was missing or stopped, so that it says nothing about the code."""
     return step.check is not None and step.check.blocked is not None
 
 
 def is_sure_failure(step: TraceStep) -> bool:
-    """Tests or a compiler failed: that a script ends with an error may be what it is to show."""
+    """Whether tests or a compiler failed; a script may be meant to end with an error."""
     failures = step.check.failures if step.check else None
     return (
         step.check is not None
@@ -278,7 +278,7 @@ def is_sure_failure(step: TraceStep) -> bool:
 def has_failed_before(
     failing_step: TraceStep, first: TraceStep, checks: Sequence[TraceStep]
 ) -> bool:
-    """What fails had failed before the agent changed anything."""
+    """Whether the same failed before the agent changed anything."""
     failures = failing_step.check.failures if failing_step.check else None
     if failing_step.check is None or failures is None:
         return False
@@ -294,7 +294,7 @@ def has_failed_before(
 # What failing checks reported: whether a file was named before it was changed.
 
 MAX_CHECKS_BACK = 50
-"""So many failing checks before an edit are asked."""
+"""Maximum number of failing checks before an edit that are searched."""
 _SOURCE_PLACE = re.compile(r"[^\s:]+\.\w+: ")
 
 
@@ -302,7 +302,7 @@ class FailingChecks:
     """All failing checks of a trace, with the words of each."""
 
     def __init__(self, reading: TraceReading, *, of_tests: bool = False) -> None:
-        """`of_tests`: only where a test ran and failed, not where code could not be built."""
+        """With `of_tests`, only checks in which a test ran and failed, not failed builds."""
         self.of_tests = of_tests
         self.checks = [
             step
@@ -313,7 +313,7 @@ class FailingChecks:
         self.words: dict[int, str] = {}
 
     def last_check_naming(self, number: int, names: Iterable[str]) -> TraceStep | None:
-        """The last failing check before that event that named one of them."""
+        """Return the last failing check before an event that named one of these."""
         search_names = tuple(names)
         end = bisect_left(self.numbers, number)
         for step in reversed(self.checks[max(0, end - MAX_CHECKS_BACK) : end]):

@@ -200,9 +200,7 @@ def read_anthropic_request(payload: Any) -> ModelRequest:
     messages = [part for message in request.messages for part in _parse_messages(message)]
     tools = tuple(
         ToolSpec(
-            name=tool.name,
-            description=tool.description or "",
-            parameters=tool.input_schema or {},
+            name=tool.name, description=tool.description or "", parameters=tool.input_schema or {}
         )
         for tool in request.tools or ()
     )

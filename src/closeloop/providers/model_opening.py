@@ -30,11 +30,7 @@ if TYPE_CHECKING:
     from closeloop.providers.wire_format import ModelEndpoint
 
 
-PROVIDERS: dict[str, Provider] = {
-    "anthropic": "anthropic",
-    "gemini": "gemini",
-    "openai": "openai",
-}
+PROVIDERS: dict[str, Provider] = {"anthropic": "anthropic", "gemini": "gemini", "openai": "openai"}
 
 
 class OpenModel(Model, Protocol):
@@ -77,12 +73,7 @@ class MissingKey(BadInput):
 
 
 def open_model(
-    name: str,
-    settings: ModelSettings,
-    limits: Limits,
-    *,
-    environ: Mapping[str, str],
-    folder: Path,
+    name: str, settings: ModelSettings, limits: Limits, *, environ: Mapping[str, str], folder: Path
 ) -> OpenModel:
     """Open a model to share between attempts; paths in the settings are relative to the folder."""
     require_price(name, settings, limits)
@@ -112,12 +103,13 @@ def open_model(
     found_key = find_key(name, settings, provider_format.key_env, environ, folder)
     if found_key.key is None and not local:
         raise MissingKey(
-            f"No key for the model {name!r}: set {found_key.told}, or its key_env or key_file."
+            f"No key for the model {name!r}: set {found_key.source_name}, "
+            "or its key_env or key_file."
         )
     endpoint = ModelEndpoint(
         url=join_format_url(base, provider_format.path.replace("{model}", settings.model)),
         model=settings.model,
-        key_from=found_key.told,
+        key_from=found_key.source_name,
         local=local,
         timeout=settings.timeout,
         retries=settings.retries,
@@ -175,7 +167,7 @@ def check_base_url(name: str, url: str) -> bool:
 class FoundKey(Record):
     """The location of a model's key."""
 
-    told: str
+    source_name: str
     """How messages name it; never the key itself."""
     key: str | None
 
@@ -194,7 +186,7 @@ def find_key(
     # Checked here because the HTTP library would quote a bad key in its complaint.
     if not re.fullmatch(r"[\x21-\x7e]*", key):
         raise BadInput(f"The content of {source} is not a key: it must be one word.")
-    return FoundKey(told=source, key=key or None)
+    return FoundKey(source_name=source, key=key or None)
 
 
 def _read_key_file(name: str, folder: Path, file: str) -> str:
@@ -300,11 +292,11 @@ def open_provider_encoder(
     local = check_base_url(name, base)
     found_key = find_key(name, model_settings, openai.OPENAI_FORMAT.key_env, environ, folder)
     if found_key.key is None and not local:
-        raise BadInput(f"No key for the encoder {name!r}: set {found_key.told}.")
+        raise BadInput(f"No key for the encoder {name!r}: set {found_key.source_name}.")
     endpoint = ModelEndpoint(
         url=join_format_url(base, "/v1/embeddings"),
         model=model_settings.model,
-        key_from=found_key.told,
+        key_from=found_key.source_name,
         local=local,
         timeout=model_settings.timeout,
         retries=model_settings.retries,

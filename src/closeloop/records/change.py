@@ -134,7 +134,7 @@ class ToolRun(Record):
     note: str | None = None
 
 
-class MendingResult(Record):
+class FixingResult(Record):
     """The result of asking an agent to fix what broke. The change itself is not modified."""
 
     tries: int
@@ -206,7 +206,7 @@ class ChangeReport(Record):
     tiers: tuple[CheckTier, ...] = ("tools", "quality", "risk")
     """The tiers that were requested."""
     tools: tuple[ToolRun, ...] = ()
-    mending: MendingResult | None = None
+    mending: FixingResult | None = None
     findings: tuple[Finding, ...] = ()
     risk: Risk | None = None
     grade: Outcome | None = None
@@ -341,7 +341,7 @@ class TraceStep(Record, gc=False):
     """Whether it changed the workspace: an edit that did not fail, or a command that writes."""
     failed: bool | None = None
     """None if unknown."""
-    doing: CommandEffect | None = None
+    effect: CommandEffect | None = None
     """For a command, its effects."""
     check: TraceCheck | None = None
     read: tuple[str, ...] = ()

@@ -13,11 +13,7 @@ Severity = Literal["error", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 """Most severe first."""
 FailureMode = Literal[
-    "context blindness",
-    "instruction drift",
-    "silent regression",
-    "scope creep",
-    "hallucinated API",
+    "context blindness", "instruction drift", "silent regression", "scope creep", "hallucinated API"
 ]
 ModeSource = Literal["rule", "grade", "check", "judge", "person", "code", "delivery"]
 """Source of a failure mode: a rule on traces, the tests, a check of the change, a judge, a person,

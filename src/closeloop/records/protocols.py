@@ -14,13 +14,7 @@ from closeloop.records.finding import Finding, Rule, Unmeasured
 from closeloop.records.record import Record
 from closeloop.records.score import ScoreDefinition
 from closeloop.records.task import Limits, Task, Variant
-from closeloop.records.trace import (
-    Exchange,
-    ModelReply,
-    ModelRequest,
-    Session,
-    Trace,
-)
+from closeloop.records.trace import Exchange, ModelReply, ModelRequest, Session, Trace
 
 if TYPE_CHECKING:
     import numpy as np
@@ -132,9 +126,9 @@ class Assignment(Record):
     prompt: str
     system: str | None
     """The variant's system prompt; None is the agent's default."""
-    cage: Sandbox
+    sandbox: Sandbox
     model: Model | None
-    door: ModelProxy | None = None
+    model_proxy: ModelProxy | None = None
     """The same model as an HTTP address, for agents that are separate programs."""
     variant: Variant
     limits: Limits

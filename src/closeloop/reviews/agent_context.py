@@ -364,7 +364,7 @@ class UpcomingWork(Record):
     scope: tuple[str, ...] = ()
     key: str | None = None
     """Key of the context record: a task, a branch or an attempt."""
-    lot: str | None = None
+    assignment_key: str | None = None
     """Key of the random assignment to an arm; the key above if None."""
     names: tuple[str, ...] = ()
     """Other names of the repository, such as its path on this machine."""
@@ -380,7 +380,7 @@ def give_context(
     """Return the agent's context. Work with a key may be in the control arm, and is logged once."""
     given_context, record = prepare_context(rule_index, work, settings, now, tokens)
     if record is not None:
-        rule_index.store.memory.save_offer(record)
+        rule_index.store.memory.save_context_record(record)
     return given_context
 
 
@@ -392,7 +392,7 @@ def prepare_context(
     tokens: int | None = None,
 ) -> tuple[AgentContext, ContextRecord | None]:
     """Return the agent's context, and the record of it to save; None if the work has no key."""
-    assignment_key = work.lot or work.key
+    assignment_key = work.assignment_key or work.key
     arm = (
         assign_memory_arm(assignment_key, settings.seed, settings.control)
         if assignment_key and work.key
@@ -432,7 +432,7 @@ def list_themes(store: Store, encoder: Encoder, names: Collection[str] = ()) -> 
     hidden = hidden_attempts(store)
     points = split_points(
         insight
-        for insight in store.course.list_insights()
+        for insight in store.experiments.list_insights()
         if insight.attempt not in hidden
         and (not names or {insight.repo, repository_name(insight.repo or "")} & {*names})
     )

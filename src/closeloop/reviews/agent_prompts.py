@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class ContextProvider(Record):
     """Provides agents with context from the rules as they were when the work began."""
 
-    shelf: RuleIndex
+    rule_index: RuleIndex
     settings: MemorySettings
 
 
@@ -45,7 +45,7 @@ def open_context_provider(
     if not settings.memory.hydrate:
         return None
     rule_index = RuleIndex(store, open_encoder(settings, root, environ))
-    return ContextProvider(shelf=rule_index, settings=settings.memory)
+    return ContextProvider(rule_index=rule_index, settings=settings.memory)
 
 
 def provide_context(
@@ -57,13 +57,15 @@ def provide_context(
 
     if provider is None:
         return ""
-    context, record = prepare_context(provider.shelf, work, provider.settings, datetime.now(UTC))
-    store = provider.shelf.store
+    context, record = prepare_context(
+        provider.rule_index, work, provider.settings, datetime.now(UTC)
+    )
+    store = provider.rule_index.store
     if record is not None:
         system = add_agent_context(variant, context.text)
         prompt = prompt_version(variant.agent, system, variant.written.settings)
         store.save_prompt(prompt)
-        store.memory.save_offer(replace(record, prompt=prompt.id))
+        store.memory.save_context_record(replace(record, prompt=prompt.id))
     return context.text
 
 
@@ -80,7 +82,7 @@ def provide_task_context(
         text=task.prompt,
         scope=task.scope,
         key=key,
-        lot=task.id,
+        assignment_key=task.id,
         names=(task.repo,),
     )
     return provide_context(provider, variant, work)
@@ -88,9 +90,11 @@ def provide_task_context(
 
 def merge_context(store: Store, repo: str, start: str, key: str) -> None:
     """Save one context record that merges all records whose key begins with `start`."""
-    records = [record for record in store.memory.list_offers(repo) if record.key.startswith(start)]
+    records = [
+        record for record in store.memory.list_context_records(repo) if record.key.startswith(start)
+    ]
     if records:
-        store.memory.save_offer(
+        store.memory.save_context_record(
             ContextRecord(
                 key=key,
                 repo=repo,
@@ -257,7 +261,7 @@ def list_prompt_work(
     sealed = store.held_out.list_sealed_digests()
     attempt_columns = store.numbers.load_attempt_columns(AttemptSpan())
     names = ("started", "variant", "agent", "repo", "task_digest", "task")
-    columns = (attempt_columns.held[name].tolist() for name in names)
+    columns = (attempt_columns.columns[name].tolist() for name in names)
     rows = [*zip(attempt_columns.attempts, *columns, strict=True)]
     rows.sort(key=lambda row: (isnan(row[1]), -row[1], row[0]))
     for attempt, microseconds, digest, agent, repo, task_digest, task in rows:
@@ -295,7 +299,7 @@ def list_prompt_uses(store: Store) -> list[PromptUse]:
     for variant in known_variants.values():
         variants.setdefault(variant.prompt or "", []).append(variant.name)
     contexts: dict[str, list[ContextRecord]] = {}
-    for record in store.memory.list_offers():
+    for record in store.memory.list_context_records():
         contexts.setdefault(record.prompt or "", []).append(record)
     pulls: dict[str, list[str]] = {}
     for pull in known_pulls:

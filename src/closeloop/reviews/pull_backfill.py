@@ -109,7 +109,7 @@ class BackfillRequest(Record):
     repo: str
     store: Store
     agents: AgentSignsByName
-    tell: CountCallback
+    report_count: CountCallback
 
     @property
     def place(self) -> str:
@@ -158,7 +158,7 @@ async def backfill_github(
                 await fetch_github_facts(host, request, issue.number), issue.updated_at
             )
             saved += 1
-            request.tell(saved)
+            request.report_count(saved)
     return saved
 
 
@@ -349,7 +349,7 @@ async def backfill_gitlab(
             await fetch_gitlab_facts(host, request, merge_request), merge_request.updated_at
         )
         saved += 1
-        request.tell(saved)
+        request.report_count(saved)
     return saved
 
 
@@ -458,8 +458,7 @@ def _facts_from_note(note: _GitlabNote, number: int, builder: GitlabFacts) -> li
 
 
 # Pull requests from git alone: merges, reverts, and fixes by the lines they replace.
-
-
+#
 # Pull requests from git alone: merges and squashed commits of the main line.
 
 _PULL_MERGE = re.compile(

@@ -138,10 +138,7 @@ class BoardRow(Record):
 
 
 def list_board(
-    store: Store,
-    rows: Sequence[PullRow],
-    all_pulls: Sequence[PullRow],
-    order: PullOrder = "care",
+    store: Store, rows: Sequence[PullRow], all_pulls: Sequence[PullRow], order: PullOrder = "care"
 ) -> list[BoardRow]:
     """Return pull requests, those that deserve care first: open ones, drafts, merged, closed.
 
@@ -229,9 +226,7 @@ def sum_work_costs(work: Sequence[BranchWork]) -> PullCost:
     costs = [session.cost for session in work if session.cost is not None]
     without = len(work) - len(costs)
     return PullCost(
-        cost=sum(costs) if costs and not without else None,
-        sessions=len(work),
-        without_cost=without,
+        cost=sum(costs) if costs and not without else None, sessions=len(work), without_cost=without
     )
 
 

@@ -89,12 +89,7 @@ _GITHUB_STATUSES: dict[str, FileStatus] = {
 }
 
 
-_GIT_STATUSES: dict[str, FileStatus] = {
-    "A": "added",
-    "C": "added",
-    "D": "deleted",
-    "R": "renamed",
-}
+_GIT_STATUSES: dict[str, FileStatus] = {"A": "added", "C": "added", "D": "deleted", "R": "renamed"}
 
 
 async def fetch_github_change(host: ChangeHost, number: int) -> Change:

@@ -234,7 +234,10 @@ def build_pull_request(
 
 
 def _build_outline(
-    facts: Sequence[Fact], number: int, descriptions: Sequence[PullDescription], whose: Authorship
+    facts: Sequence[Fact],
+    number: int,
+    descriptions: Sequence[PullDescription],
+    authorship: Authorship,
 ) -> PullRequest:
     """Return the pull request as its descriptions have it."""
     last = descriptions[-1]
@@ -248,7 +251,7 @@ def _build_outline(
         body=last.body,
         url=last.url,
         author=last.author,
-        asked_by=whose.asked_by,
+        asked_by=authorship.asked_by,
         state=last.state,
         draft=last.draft,
         branch=last.branch,
@@ -261,10 +264,10 @@ def _build_outline(
         closed=last.closed,
         merged=last.merged,
         told=max(fact.at for fact in facts),
-        signs=whose.signs,
-        agent=whose.agent,
-        task=whose.task,
-        prompt=whose.prompt,
+        signs=authorship.signs,
+        agent=authorship.agent,
+        task=authorship.task,
+        prompt=authorship.prompt,
         files_changed=last_known_number(size.files for size in sizes),
         added=last_known_number(size.added for size in sizes),
         removed=last_known_number(size.removed for size in sizes),

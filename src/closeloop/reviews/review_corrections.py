@@ -27,7 +27,7 @@ _MODE_PATTERNS: tuple[tuple[FailureMode, re.Pattern[str]], ...] = (
         compile_lazily(
             r"(?:does|do|did)(?:n't| not) exist|no such (?:method|function|attribute|module|flag|"
             r"option|field)|made[ -]up|hallucinat|not a real|has no (?:method|attribute|member)|"
-            r"undefined|unknown (?:option|flag|keyword)|invented",
+            r"undefined|unknown (?:option|flag|keyword)|invented"
         ),
     ),
     (
@@ -36,7 +36,7 @@ _MODE_PATTERNS: tuple[tuple[FailureMode, re.Pattern[str]], ...] = (
             r"out of scope|unrelated|not part of (?:this|the)|nobody asked|not asked for|"
             r"separate (?:pr|pull request|change)|why (?:did you|is this) (?:change|touch)|"
             r"does(?:n't| not) belong (?:in|to) this (?:pr|diff|change|pull)|noise|too big|"
-            r"revert (?:this|these|the) (?:file|change|format|whitespace)",
+            r"revert (?:this|these|the) (?:file|change|format|whitespace)"
         ),
     ),
     (
@@ -45,7 +45,7 @@ _MODE_PATTERNS: tuple[tuple[FailureMode, re.Pattern[str]], ...] = (
             r"already (?:have|has|exist|do|does|there)|duplicat|reuse|re-use|existing (?:helper|"
             r"function|util|class|component|method)|we have a|instead of our own|our own (?:\w+ )?"
             r"(?:helper|client|logger|component)|follow the (?:existing|convention)|"
-            r"convention (?:here|of)|like (?:the )?(?:others|rest|siblings)",
+            r"convention (?:here|of)|like (?:the )?(?:others|rest|siblings)"
         ),
     ),
     (
@@ -53,14 +53,14 @@ _MODE_PATTERNS: tuple[tuple[FailureMode, re.Pattern[str]], ...] = (
         compile_lazily(
             r"not what (?:was|i|we) asked|asked (?:for|you)|the (?:issue|ticket|task) (?:says|asks|"
             r"said|wants)|misunderst|wrong (?:problem|thing|approach)|requirement|supposed to|"
-            r"as (?:described|discussed|agreed)",
+            r"as (?:described|discussed|agreed)"
         ),
     ),
     (
         "silent regression",
         compile_lazily(
             r"\bbroke|\bbreaks\b|regress|no longer works|stopped working|used to work|revert|"
-            r"rolled? back|fail(?:s|ed|ing) (?:now|since)|outage|incident",
+            r"rolled? back|fail(?:s|ed|ing) (?:now|since)|outage|incident"
         ),
     ),
 )

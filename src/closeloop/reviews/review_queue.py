@@ -182,9 +182,7 @@ _YES_NO_FIELDS = ("contained", "approach", "merge")
 _QUESTION_NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 _CHECKED_QUESTIONS = (
     ReviewQuestion(
-        name="contained",
-        text="Is the change contained in the intended scope?",
-        keys=YES_NO_KEYS,
+        name="contained", text="Is the change contained in the intended scope?", keys=YES_NO_KEYS
     ),
     ReviewQuestion(
         name="outside", text="Were files outside the scope changed correctly?", keys=SCOPE_KEYS

@@ -277,10 +277,10 @@ def open_encoder(settings: Settings, root: Path, environ: Mapping[str, str]) -> 
                 f"`closeloop admin encoder install {name}`."
             )
         return encoder
-    from closeloop.providers.model_opening import open_provider_encoder as open_provider
+    from closeloop.providers.model_opening import open_provider_encoder
 
     if name in settings.models or "/" in name:
-        return open_provider(name, settings, environ, root)
+        return open_provider_encoder(name, settings, environ, root)
     return plugins.load_plugin("encoders", name)  # type: ignore[no-any-return]
 
 
@@ -752,31 +752,18 @@ class RuleIndex:
         return index, running_digests[index]
 
     def find_restated(
-        self,
-        text: str,
-        repo: str | None,
-        path: str | None = None,
-        before: datetime | None = None,
+        self, text: str, repo: str | None, path: str | None = None, before: datetime | None = None
     ) -> list[RuleMatch]:
         """Return the rules of a repository that a remark may restate, as of `before`."""
         vectors = self._vectors_of_repo(repo)
         if not vectors.rules:
             return []
         return find_restated_rules(
-            vectors,
-            text,
-            self._encode(text),
-            floor=self.encoder.floor,
-            path=path,
-            before=before,
+            vectors, text, self._encode(text), floor=self.encoder.floor, path=path, before=before
         )
 
     def find_near(
-        self,
-        text: str,
-        repo: str | None,
-        path: str | None = None,
-        before: datetime | None = None,
+        self, text: str, repo: str | None, path: str | None = None, before: datetime | None = None
     ) -> list[RuleMatch]:
         """Return the rules of a repository nearest to a remark, however unlike, as of `before`."""
         vectors = self._vectors_of_repo(repo)

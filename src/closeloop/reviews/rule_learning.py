@@ -361,7 +361,7 @@ class LearningSummary(Record):
 class LearningContext(Record):
     """What learning works with: the rule index, the known agents and a model."""
 
-    shelf: RuleIndex
+    rule_index: RuleIndex
     agents: AgentSignsByName
     model: Model | None = None
     """Words remarks as rules."""
@@ -374,7 +374,7 @@ class LearningContext(Record):
 
     @property
     def store(self) -> Store:
-        return self.shelf.store
+        return self.rule_index.store
 
 
 class ChangedPull(Record):
@@ -397,13 +397,13 @@ def list_changed_pulls(context: LearningContext, repo: str | None) -> Iterator[C
     for row in sorted(rows, key=lambda row: (row.opened, row.repo, row.pull)):
         markers = f"{arrived.get((row.repo, row.pull))} {findings.get(row.attempt or '', '')}"
         changed = ChangedPull(row=row, about=content_digest(markers, row))
-        if positions.get(_pull_place(row)) != _progress_mark(context.shelf, changed):
+        if positions.get(_pull_place(row)) != _progress_mark(context.rule_index, changed):
             yield changed
 
 
 def mark_pull_learned(context: LearningContext, changed: ChangedPull) -> None:
     """Save how far learning has come with a pull request."""
-    progress = _progress_mark(context.shelf, changed)
+    progress = _progress_mark(context.rule_index, changed)
     context.store.events.save_position(_pull_place(changed.row), progress)
 
 
@@ -502,7 +502,7 @@ async def learn_from_corrections(
                 total, await record_repeats(context, new_correction, started_at, given_context)
             )
             if relearn or before is None or before.text != new_correction.text:
-                context.shelf.withdraw_examples(
+                context.rule_index.withdraw_examples(
                     new_correction.id,
                     new_correction.repo or None,
                     new_correction.text,
@@ -530,7 +530,7 @@ def withdraw_corrections(
     ]
     known_repeats = memory.list_repeats(repo=pull.repo, pull=pull.number) if withdrawn else []
     for removed in withdrawn:
-        context.shelf.withdraw_examples(removed.id, removed.repo or None, None, context.always)
+        context.rule_index.withdraw_examples(removed.id, removed.repo or None, None, context.always)
         memory.save_repeats(withdraw_repeats(removed, (), known_repeats))
         memory.save_corrections([removed])
     return LearningSummary(withdrawn=len(withdrawn))
@@ -545,7 +545,7 @@ async def record_repeats(
     active_only: bool = False,
 ) -> LearningSummary:
     """Save which rules a remark repeats, of those said before the work began."""
-    memory, rule_index = context.store.memory, context.shelf
+    memory, rule_index = context.store.memory, context.rule_index
     repo = remark.repo or None
     matches = rule_index.find_restated(remark.text, repo, remark.path, started_at)
     matches = [match for match in matches if match.rule.state == "active" or not active_only]
@@ -629,7 +629,7 @@ async def _learn_rule(context: LearningContext, remark: Correction) -> LearningS
     does not matter.
     """
     example = example_from_remark(remark)
-    rule_index, repo = context.shelf, remark.repo or None
+    rule_index, repo = context.rule_index, remark.repo or None
     if any(
         example.text == remark.text
         for rule in rule_index.rules_of_example(remark.id, repo)
@@ -653,7 +653,7 @@ async def _learn_rule(context: LearningContext, remark: Correction) -> LearningS
 def find_context_record(store: Store, pull: PullRequest) -> ContextRecord | None:
     """Return the context that the agent got before its work, if it was logged."""
     keys = [key for key in (pull.attempt, pull.branch, pull.task) if key]
-    offers = store.memory.list_offers(pull.repo, keys)
+    offers = store.memory.list_context_records(pull.repo, keys)
     return offers[-1] if offers else None
 
 
@@ -684,7 +684,7 @@ def recount_repeats(store: Store, decided: RepeatedRemark, agents: AgentSignsByN
 
 def was_compared(context: LearningContext, pull: PullRequest) -> bool:
     """Return whether any rule existed before a piece of work, for remarks on it to repeat."""
-    return context.shelf.texts_before(pull.repo, pull.opened)[0] > 0
+    return context.rule_index.texts_before(pull.repo, pull.opened)[0] > 0
 
 
 def add_summaries(*parts: LearningSummary) -> LearningSummary:

@@ -447,17 +447,17 @@ class SandboxLimits(Record):
     note: str = ""
 
 
-def describe_sandbox_limits(guards: SandboxLimits) -> str:
+def describe_sandbox_limits(sandbox_limits: SandboxLimits) -> str:
     """Describe what is enforced and what is not, on one line."""
     enforced = {
-        "files": guards.files,
-        "network": guards.network,
-        "processes": guards.processes,
-        "system calls": guards.system_calls,
+        "files": sandbox_limits.files,
+        "network": sandbox_limits.network,
+        "processes": sandbox_limits.processes,
+        "system calls": sandbox_limits.system_calls,
     }
     names = ", ".join(name for name, is_enforced in enforced.items() if is_enforced)
-    kind = f"{guards.kind} ({names})" if names else guards.kind
-    return f"{kind}: {guards.note}" if guards.note else kind
+    kind = f"{sandbox_limits.kind} ({names})" if names else sandbox_limits.kind
+    return f"{kind}: {sandbox_limits.note}" if sandbox_limits.note else kind
 
 
 class SharedFolder(Record):
@@ -495,7 +495,7 @@ class WorkspaceLayout(Record):
 class SandboxBackend(Record):
     """A way to confine commands that works on this machine."""
 
-    guards: SandboxLimits
+    sandbox_limits: SandboxLimits
     view: MachineView
     mount: str
     """An empty folder where every sandbox mounts its overlay, invisible to the others."""

@@ -269,12 +269,12 @@ class CommandOutput:
 
     @property
     def content(self) -> bytes:
-        """Everything stored, in order."""
+        """All stored output, in order."""
         return bytes(self._head) + b"".join(self._tail)[-self._half :]
 
     @property
     def text(self) -> str:
-        """The text for people, with a line in place of the missing middle."""
+        """The output as text, with a line in place of the missing middle."""
         tail = b"".join(self._tail)[-self._half :]
         gap_note = f"\n[{self.dropped_bytes} bytes left out]\n" if self.dropped_bytes else ""
         if not gap_note:
@@ -414,7 +414,7 @@ class ProgramResult(Record):
     output: CommandOutput
     errors: CommandOutput
     """The same as `output` unless requested separately."""
-    told: bytes
+    sandbox_report: bytes
     """The sandbox's report about the command's end."""
     seconds: float
     stopped: str | None
@@ -482,7 +482,7 @@ class _RunningProgram:
         self.errors = CommandOutput(bounds.output_bytes) if separate_errors else self.output
         self.started = self.heard = time.monotonic()
         self._counted = False
-        self._told = b""
+        self._sandbox_report = b""
         self._killed: set[int] = set()
         self._sink: int | None = None
         self._descriptors: set[int] = set()
@@ -658,7 +658,7 @@ class _RunningProgram:
         return [*pids, *orphans, *list_descendants(*orphans, max_count=max_pids)]
 
     def _list_orphans(self) -> list[int]:
-        """Without a sandbox: list the command's orphans by session or mark."""
+        """List the orphans of a command that ran without a sandbox, by session or mark."""
         mark, root = self.program.mark, self.root_pid
         if mark is None:
             return []
@@ -714,7 +714,7 @@ class _RunningProgram:
             exit_code=None if self.stopped else (128 - code if code < 0 else code),
             output=self.output,
             errors=self.errors,
-            told=self._told,
+            sandbox_report=self._sandbox_report,
             seconds=time.monotonic() - self.started,
             stopped=self.stopped,
         )
@@ -723,7 +723,7 @@ class _RunningProgram:
         if hasattr(self, "process"):
             os.set_blocking(self._status, False)
             with suppress(BlockingIOError):
-                self._told = os.read(self._status, 1 << 12)
+                self._sandbox_report = os.read(self._status, 1 << 12)
         self._close_some(set(self._descriptors))
 
     def _open_pipe(self) -> tuple[int, int]:
@@ -933,15 +933,17 @@ class _StandingCommand(_RunningProgram):
         while True:
             await anyio.wait_readable(control)
             try:
-                self._told = control.recv(1 << 12)
-                self._has_ended = bool(self._told)
-                if not self._told and not control.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                self._sandbox_report = control.recv(1 << 12)
+                self._has_ended = bool(self._sandbox_report)
+                if not self._sandbox_report and not control.getsockopt(
+                    socket.SOL_SOCKET, socket.SO_ERROR
+                ):
                     # The command was accepted, and killed with its sandbox.
-                    self._told = b'{"exit-code": 137}'
+                    self._sandbox_report = b'{"exit-code": 137}'
             except BlockingIOError:
                 continue
             except ConnectionError:  # the sandbox ended before it accepted the command
-                self._told = b'{"failed": "the sandbox ended"}'
+                self._sandbox_report = b'{"failed": "the sandbox ended"}'
             return
 
     def count_cpu(self) -> None:
@@ -963,7 +965,7 @@ class _StandingCommand(_RunningProgram):
             exit_code=None,
             output=self.output,
             errors=self.errors,
-            told=self._told,
+            sandbox_report=self._sandbox_report,
             seconds=time.monotonic() - self.started,
             stopped=self.stopped,
         )

@@ -215,12 +215,7 @@ def _refuse_user_namespace() -> list[Instruction]:
 
 def _refuse_first_process() -> list[Instruction]:
     """Protect the limits of the first process, which later commands would inherit."""
-    return [
-        _load_argument(0),
-        (JUMP_EQUAL, 0, 1, 1),
-        _refuse(errno.EPERM),
-        (RETURN, 0, 0, ALLOW),
-    ]
+    return [_load_argument(0), (JUMP_EQUAL, 0, 1, 1), _refuse(errno.EPERM), (RETURN, 0, 0, ALLOW)]
 
 
 def _refuse_terminal_input() -> list[Instruction]:
@@ -503,14 +498,16 @@ def find_sandbox(settings: SandboxSettings, cache: Path) -> SandboxBackend:
     for folder in (mount, cache / "stage"):
         folder.mkdir(parents=True, exist_ok=True)
     view = inspect_machine(settings)
-    guards = SandboxLimits(
+    sandbox_limits = SandboxLimits(
         kind="none",
         files=False,
         network=False,
         processes=False,
         note="Commands run without a sandbox.",
     )
-    unconfined = SandboxBackend(guards=guards, view=view, mount=str(mount), wrap=None)
+    unconfined = SandboxBackend(
+        sandbox_limits=sandbox_limits, view=view, mount=str(mount), wrap=None
+    )
     if settings.kind == "none":
         return unconfined
     problems = []
@@ -518,7 +515,7 @@ def find_sandbox(settings: SandboxSettings, cache: Path) -> SandboxBackend:
         problem = probe_sandbox(candidate, cache)
         if problem is None:
             return candidate
-        problems.append(f"{candidate.guards.kind}: {problem}")
+        problems.append(f"{candidate.sandbox_limits.kind}: {problem}")
     first_trouble = f" ({problems[0]})" if problems else ""
     raise MachineFailed(
         f"No sandbox works here{first_trouble}: install bubblewrap, "
@@ -533,7 +530,7 @@ def list_candidates(unconfined: SandboxBackend, kind: str, cache: Path) -> Itera
     isolated = msgspec.structs.replace(
         unconfined, isolated=True, etc=copy_etc(cache, unconfined.view.etc)
     )
-    guards = SandboxLimits(
+    sandbox_limits = SandboxLimits(
         kind="bwrap",
         files=True,
         network=True,
@@ -542,19 +539,29 @@ def list_candidates(unconfined: SandboxBackend, kind: str, cache: Path) -> Itera
         note="" if filtered else UNFILTERED_NOTE,
     )
     if kind in ("auto", "bwrap") and shutil.which("bwrap"):
-        confined = msgspec.structs.replace(isolated, guards=guards, wrap=wrap_with_bwrap)
+        confined = msgspec.structs.replace(
+            isolated, sandbox_limits=sandbox_limits, wrap=wrap_with_bwrap
+        )
         yield msgspec.structs.replace(confined, overlay=True)
         yield confined
         late_note = "A command that is starting when closeloop is killed may keep running."
-        lesser_limits = msgspec.structs.replace(guards, note=f"{late_note} {guards.note}".strip())
-        yield msgspec.structs.replace(confined, guards=lesser_limits, wrap=wrap_with_bwrap_alone)
+        lesser_limits = msgspec.structs.replace(
+            sandbox_limits, note=f"{late_note} {sandbox_limits.note}".strip()
+        )
+        yield msgspec.structs.replace(
+            confined, sandbox_limits=lesser_limits, wrap=wrap_with_bwrap_alone
+        )
     if kind in ("auto", "landlock") and version:
-        guards = msgspec.structs.replace(guards, kind="landlock")
-        confined = msgspec.structs.replace(isolated, guards=guards, wrap=wrap_with_landlock)
+        sandbox_limits = msgspec.structs.replace(sandbox_limits, kind="landlock")
+        confined = msgspec.structs.replace(
+            isolated, sandbox_limits=sandbox_limits, wrap=wrap_with_landlock
+        )
         yield msgspec.structs.replace(confined, overlay=True)
         yield confined
-        guards = _describe_landlock_limits(version, filtered)
-        yield msgspec.structs.replace(unconfined, guards=guards, wrap=wrap_with_landlock_alone)
+        sandbox_limits = _describe_landlock_limits(version, filtered)
+        yield msgspec.structs.replace(
+            unconfined, sandbox_limits=sandbox_limits, wrap=wrap_with_landlock_alone
+        )
 
 
 def _describe_landlock_limits(version: int, filtered: bool) -> SandboxLimits:

@@ -163,9 +163,9 @@ class WorkspaceSandbox:
 
     def describe(self) -> str:
         """Which kinds of sandbox its commands ran in, and what those enforce."""
-        guards = self.sandbox.guards
-        kinds = " and ".join(sorted(self._kinds_used)) or guards.kind
-        return describe_sandbox_limits(msgspec.structs.replace(guards, kind=kinds))
+        sandbox_limits = self.sandbox.sandbox_limits
+        kinds = " and ".join(sorted(self._kinds_used)) or sandbox_limits.kind
+        return describe_sandbox_limits(msgspec.structs.replace(sandbox_limits, kind=kinds))
 
     @property
     def has_standing(self) -> bool:
@@ -243,11 +243,11 @@ class WorkspaceSandbox:
                 code = self._read_exit_code(result)
                 if code is not None or result.stopped:
                     self._kinds_used.add(
-                        "landlock" if standing_sandbox else self.sandbox.guards.kind
+                        "landlock" if standing_sandbox else self.sandbox.sandbox_limits.kind
                     )
                     break
                 if is_last:
-                    message = result.errors.text.strip()[-500:] or result.told.decode(
+                    message = result.errors.text.strip()[-500:] or result.sandbox_report.decode(
                         errors="replace"
                     )
                     raise MachineFailed(f"The sandbox could not run a command: {message}")
@@ -327,7 +327,7 @@ class WorkspaceSandbox:
     def _read_exit_code(self, result: ProgramResult) -> int | None:
         """Return the exit code that the sandbox reports; None if the command never ran."""
         status: dict[str, object] = {}
-        for line in result.told.decode(errors="replace").splitlines():
+        for line in result.sandbox_report.decode(errors="replace").splitlines():
             with suppress(ValueError):
                 status |= json.loads(line)
         code = status.get("exit-code")
@@ -455,7 +455,7 @@ def _build_unstarted_result(error: Exception) -> ProgramResult:
     output.add_chunk(f"{error}\n".encode(errors="replace"))
     code = 127 if isinstance(error, FileNotFoundError) else 126
     return ProgramResult(
-        exit_code=code, output=output, errors=output, told=b"", seconds=0.0, stopped=None
+        exit_code=code, output=output, errors=output, sandbox_report=b"", seconds=0.0, stopped=None
     )
 
 

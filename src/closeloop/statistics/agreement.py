@@ -145,7 +145,7 @@ def _expected_agreement(cells: LabelCells, shares: LabelCells) -> float:
 
 
 def _kappa_chance(shares: LabelShares) -> dict[tuple[str, str], float]:
-    """Chance agreement of two independent raters with these shares."""
+    """Return the chance agreement of two independent raters with these shares."""
     return {
         (judge, person): (shares[judge][1] + shares[person][0]) / 2
         for judge, person in product(shares, shares)
@@ -153,7 +153,7 @@ def _kappa_chance(shares: LabelShares) -> dict[tuple[str, str], float]:
 
 
 def _ac1_chance(shares: LabelShares) -> dict[tuple[str, str], float]:
-    """Chance agreement by guesses on hard items only, uniform over the labels."""
+    """Return the chance agreement by guesses on hard items only, uniform over the labels."""
     rarity = {
         label: (1 - sum(rater_shares) / 2) / (len(shares) - 1)
         for label, rater_shares in shares.items()
@@ -207,7 +207,7 @@ def rogan_gladen_rate(passed: int, total: int, agreement: Agreement) -> Correcte
 def ppi_rate(
     labelled: Sequence[tuple[float, float]], judged: Sequence[float], agreement: Agreement
 ) -> CorrectedRate:
-    """The judge's mean over all it judged, put right by where people and judge differ.
+    """Return the judge's mean over all its items, corrected by where people and judge differ.
 
     Pairs are the judge's and the people's value of the same items, from 0 to 1; `judged` holds
     the judge's alone. The judge weighs as much as it helps (Angelopoulos and others 2023, PPI++).

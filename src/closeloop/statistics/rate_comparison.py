@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import accumulate
 from math import ceil, comb, hypot, lcm, sqrt
-from statistics import NormalDist, fmean, harmonic_mean
-from statistics import variance as spread
+from statistics import NormalDist, fmean, harmonic_mean, variance
 
 from closeloop.records.estimate import (
     Comparison,
@@ -54,9 +53,10 @@ class DifferenceInterval(Record):
 def rate_difference(
     first: TaskValues, second: TaskValues, *, comparisons: int = 1
 ) -> DifferenceInterval | None:
-    """Bounds at 95 % for all of so many comparisons; None without a common task.
+    """Return the difference with its 95 % interval; None without a common task.
 
-    They combine the bounds of the two sides by Newcombe's method (1998).
+    The interval combines those of the two sides by Newcombe's method (1998), and holds for all of
+    so many comparisons together.
     """
     tasks = common_tasks(first, second)
     if not tasks:
@@ -89,10 +89,10 @@ def newcombe_bounds(first: Estimate, second: Estimate) -> tuple[float, float]:
 def paired_t_difference(
     first: TaskValues, second: TaskValues, *, comparisons: int = 1
 ) -> Estimate | None:
-    """Paired t on the tasks' differences, as if they varied by their repeats at least.
+    """Return a paired t-interval of the tasks' differences; None with fewer than two tasks.
 
-    Without that floor, tasks that happen to agree would promise that all others do. The bounds
-    hold at 95 % for all of so many comparisons.
+    Their variance is at least that of their repeats: else tasks that happen to agree would promise
+    that all others do. The interval holds at 95 % for all of so many comparisons together.
     """
     tasks = common_tasks(first, second)
     if len(tasks) < 2:
@@ -101,7 +101,7 @@ def paired_t_difference(
     floor = fmean(
         jeffreys_variance(first[task]) + jeffreys_variance(second[task]) for task in tasks
     )
-    noise = max(spread(differences), floor)
+    noise = max(variance(differences), floor)
     reach = t_quantile(1 - 0.025 / comparisons, len(tasks) - 1)
     value, half_width = fmean(differences), reach * sqrt(noise / len(tasks))
     return Estimate(
@@ -127,7 +127,10 @@ SUM_TOLERANCE = 1e-9
 
 
 def run_paired_test(first: TaskValues, second: TaskValues) -> PairedTest | None:
-    """McNemar's test for single yes-or-no repeats, else a sign-flip test; None if impossible."""
+    """Test paired tasks by McNemar for single yes-or-no repeats, else by sign flips.
+
+    None if there are too few tasks, or none differs.
+    """
     tasks = common_tasks(first, second)
     pairs = [(first[task], second[task]) for task in tasks]
     if len(tasks) < MIN_PAIRED_TASKS:
@@ -235,10 +238,10 @@ MAX_ADDITIONS = 10_000
 def detectable_difference(
     tasks: int, repeats: float, *, within: float = DEFAULT_REPEAT_VARIANCE, between: float = 0.0
 ) -> float | None:
-    """In pass rate, from 0 to 1; None where not even the largest difference would show.
+    """Return the smallest detectable difference in pass rate; None if even 1 is not detectable.
 
-    Before a run, a task's difference is taken to vary by its repeats alone: at least that much it
-    does, so that fewer tasks never suffice.
+    Before a run, a task's difference is assumed to vary by its repeats alone. It varies at least
+    that much, so fewer tasks never suffice.
     """
     if tasks < 2 or repeats < 1:
         return None
@@ -249,9 +252,10 @@ def detectable_difference(
 
 
 def detectable_on_these_tasks(tasks: int, repeats: float, *, comparisons: int = 1) -> float | None:
-    """The same on exactly these tasks, as `rate_difference` decides; None where it never would.
+    """Return the smallest detectable difference on exactly these tasks; None if there is none.
 
-    Two groups of so many attempts, whose rates lie equally far from a half, as those vary most.
+    `rate_difference` decides. It is assumed to compare two groups of `tasks` × `repeats` attempts,
+    whose rates are equally far from a half, where rates vary most.
     """
     attempts, alpha = int(tasks * repeats), SIGNIFICANCE / comparisons
     if attempts > MAX_COUNTED_ATTEMPTS:
@@ -274,7 +278,7 @@ def detectable_on_these_tasks(tasks: int, repeats: float, *, comparisons: int = 
 
 
 def _smallest_better(worse_rate: float, bounds: Sequence[tuple[float, float]]) -> int | None:
-    """How many hits of one group surely are more than the rate of the other."""
+    """Return the fewest hits of one group that are surely better than the other's rate."""
     attempts = len(bounds) - 1
     worse_high = bounds[round(worse_rate * attempts)][1]
     for hits, (better_low, _) in enumerate(bounds):
@@ -285,7 +289,7 @@ def _smallest_better(worse_rate: float, bounds: Sequence[tuple[float, float]]) -
 
 
 def _power(effect: float, needed_hits: Sequence[int | None], combinations: Sequence[int]) -> float:
-    """How likely the better of two rates so far apart is called better."""
+    """Return the probability that the better of two rates with this difference is found better."""
     attempts, rate = len(combinations) - 1, (1 + effect) / 2
     chances = [
         combinations[hits] * rate**hits * (1 - rate) ** (attempts - hits)
@@ -350,11 +354,7 @@ DEFAULT_MARGIN = 0.05
 
 
 def compare_rates(
-    first: TaskValues,
-    second: TaskValues,
-    *,
-    margin: float = DEFAULT_MARGIN,
-    comparisons: int = 1,
+    first: TaskValues, second: TaskValues, *, margin: float = DEFAULT_MARGIN, comparisons: int = 1
 ) -> Comparison:
     """Return the difference of the second to the first; more is better.
 
@@ -426,7 +426,7 @@ def _build_advice(
         jeffreys_variance(first[task]) + jeffreys_variance(second[task]) for task in tasks
     )
     differences = [fmean(second[task]) - fmean(first[task]) for task in tasks]
-    between = max(0.0, spread(differences) - noise) if len(tasks) > 1 else 0.0
+    between = max(0.0, variance(differences) - noise) if len(tasks) > 1 else 0.0
     within = fmean(_repeat_variance(side[task]) for side in (first, second) for task in tasks)
     return advise_sample_size(effect, len(tasks), repeats, within=within, between=between)
 

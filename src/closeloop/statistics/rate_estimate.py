@@ -142,8 +142,10 @@ def estimate_noisy_mean(tasks: Sequence[Sequence[float]]) -> NoisyMean:
 
 
 def posterior_bounds(mean: float, attempts: float, alpha: float = 0.05) -> tuple[float, float]:
-    """Bounds of a rate by Jeffreys' prior; up to the end if all are alike (Brown and others
-    2001)."""
+    """Return the bounds of a rate by Jeffreys' prior (Brown and others 2001).
+
+    If all attempts have the same result, they reach 0 or 1.
+    """
     a, b = mean * attempts + 0.5, (1 - mean) * attempts + 0.5
     return (
         min(mean, beta_quantile(alpha / 2, a, b)) if mean > 0 else 0.0,
@@ -189,11 +191,7 @@ def rate_on_these_tasks(values: TaskValues) -> Estimate:
     noisy_mean = estimate_noisy_mean(list(values.values()))
     low, high = posterior_bounds(noisy_mean.mean, noisy_mean.attempts)
     return Estimate(
-        value=noisy_mean.mean,
-        low=low,
-        high=high,
-        n=len(values),
-        method="noise of repeats",
+        value=noisy_mean.mean, low=low, high=high, n=len(values), method="noise of repeats"
     )
 
 
@@ -215,14 +213,14 @@ def rate_on_like_tasks(values: TaskValues) -> Estimate:
 
 
 def estimate_pass_at_k(values: TaskValues, k: int) -> Estimate | None:
-    """Probability that at least one of k repeats passes, over tasks with k or more."""
+    """Return the probability that at least one of k repeats passes, over tasks with k or more."""
     return _estimate_over_tasks(
         values, k, f"pass@{k}", lambda n, hits: 1 - all_hits_share(n, n - hits, k), True
     )
 
 
 def estimate_pass_all_k(values: TaskValues, k: int) -> Estimate | None:
-    """Probability that each of k repeats passes, over tasks with k or more."""
+    """Return the probability that each of k repeats passes, over tasks with k or more."""
     return _estimate_over_tasks(
         values, k, f"pass^{k}", lambda n, hits: all_hits_share(n, hits, k), False
     )

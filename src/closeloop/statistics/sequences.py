@@ -130,7 +130,7 @@ def _best_cut(row: Array) -> tuple[int, float] | None:
 
 
 def _largest_distance_p(distance: float, margin: float, cut_count: int) -> float:
-    """Probability of so large a maximal distance (Miller and Siegmund 1982, or Bonferroni)."""
+    """Return the probability of such a maximum (Miller and Siegmund 1982, or Bonferroni)."""
     single = min(1.0, cut_count * 2 * normal_tail(distance))
     if distance <= 1:
         return 1.0
@@ -144,7 +144,7 @@ def _largest_distance_p(distance: float, margin: float, cut_count: int) -> float
 
 
 def adjust_holm(tests: Mapping[str, float]) -> dict[str, float]:
-    """Adjusted p-values; calling those under 0.05 gives a false call in at most 5 % of runs."""
+    """Return p-values adjusted so that at most 5 % of runs have a false one under 0.05."""
     adjusted, largest = {}, 0.0
     ordered = sorted(tests, key=tests.__getitem__)
     for rank, name in enumerate(ordered):
@@ -154,7 +154,7 @@ def adjust_holm(tests: Mapping[str, float]) -> dict[str, float]:
 
 
 def adjust_benjamini_hochberg(tests: Mapping[str, float]) -> dict[str, float]:
-    """Adjusted p-values; of those under 0.05, 5 % are expected to be false."""
+    """Return p-values adjusted so that of those under 0.05, 5 % are expected to be false."""
     adjusted, smallest = {}, 1.0
     ordered = sorted(tests, key=tests.__getitem__)
     for rank, name in reversed(list(enumerate(ordered, 1))):
@@ -200,7 +200,7 @@ def estimate_running_mean(
 def monitor_difference(
     outcomes: Sequence[tuple[bool, float]], share: float = 0.5
 ) -> Estimate | None:
-    """How much more the second variant has, of outcomes from 0 to 1 in the order they came.
+    """Return how much higher the second variant's outcomes are, from 0 to 1, in arrival order.
 
     Each outcome says whether the second made it; it was assigned by lot with that share.
     Two shares differ by 1 at the most: what lies beyond is not told.
@@ -261,7 +261,10 @@ MIN_RATIO_P = 0.001
 def check_sample_ratio(
     counts: Mapping[str, int], shares: Mapping[str, float]
 ) -> SampleRatio | None:
-    """Exact binomial test for two variants, chi-square for more; None before any assignment."""
+    """Test the assignment: exact binomial for two variants, chi-square for more.
+
+    None before any assignment.
+    """
     if counts.keys() - shares.keys():
         raise BadInput(f"There is no share for {sorted(counts.keys() - shares.keys())[0]!r}.")
     if any(share <= 0 for share in shares.values()) or not isclose(sum(shares.values()), 1):

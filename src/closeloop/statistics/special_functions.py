@@ -36,7 +36,7 @@ STIRLING_FROM = 12
 
 
 def log_gamma(values: Floats | float) -> Floats:
-    """The logarithm of the gamma function of positive numbers."""
+    """Return the logarithm of the gamma function of positive numbers."""
     import numpy as np
 
     values = np.asarray(values, dtype=float)
@@ -60,7 +60,7 @@ def log_gamma(values: Floats | float) -> Floats:
 
 
 def log_beta(a: Floats | float, b: Floats | float) -> Floats:
-    """The logarithm of the beta function of positive numbers."""
+    """Return the logarithm of the beta function of positive numbers."""
     import numpy as np
 
     first, second = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
@@ -73,7 +73,7 @@ def normal_tail(value: float) -> float:
 
 
 def beta_share(value: float, a: float, b: float) -> float:
-    """The regularised incomplete beta function: the share of a beta distribution below a value."""
+    """Return the regularised incomplete beta function: a distribution's share below a value."""
     if value <= 0 or value >= 1:
         return 0.0 if value <= 0 else 1.0
     if value > (a + 1) / (a + b + 2):
@@ -82,7 +82,7 @@ def beta_share(value: float, a: float, b: float) -> float:
 
 
 def beta_share_small(value: float, a: float, b: float) -> float:
-    """The same below the mean, where the continued fraction converges quickly."""
+    """Return it below the mean, where the continued fraction converges quickly."""
     log_front = a * log(value) + b * log1p(-value) - (lgamma(a) + lgamma(b) - lgamma(a + b))
     numerator, denominator = 1.0, 1 - (a + b) * value / (a + 1)
     denominator = 1 / (denominator if abs(denominator) > TINY else TINY)
@@ -228,7 +228,7 @@ def sigmoid(logits: Floats) -> Floats:
 
 
 def roc_auc(scores: Sequence[float], outcomes: Sequence[bool]) -> float | None:
-    """Probability that a hit scores above a miss; ties count half."""
+    """Return the probability that a hit scores above a miss; ties count half."""
     positives = sum(outcomes)
     negatives = len(outcomes) - positives
     if not positives or not negatives:
@@ -245,7 +245,7 @@ def roc_auc(scores: Sequence[float], outcomes: Sequence[bool]) -> float | None:
 
 
 def calibration_error(chances: Sequence[float], outcomes: Sequence[bool]) -> float | None:
-    """Expected calibration error in ten bins of equal width."""
+    """Return the expected calibration error in ten bins of equal width."""
     if not chances:
         return None
     bins: dict[int, list[float]] = {}

@@ -607,9 +607,7 @@ class Reconnection:
                 return
             self._is_away = True
         _log.warning(
-            "%s does not respond: waiting up to %.0f seconds.",
-            self.where,
-            self.wait_seconds,
+            "%s does not respond: waiting up to %.0f seconds.", self.where, self.wait_seconds
         )
 
 

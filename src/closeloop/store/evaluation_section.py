@@ -25,8 +25,7 @@ from closeloop.records.finding import FailureMode
 from closeloop.records.record import Record, Time
 from closeloop.records.score import SCORE_SOURCES, Score, ScoreSource
 from closeloop.records.team_rules import HumanReview
-from closeloop.store import fact_rows
-from closeloop.store import schema as tables
+from closeloop.store import fact_rows, schema
 from closeloop.store.attempt_rows import column_number, column_text, join_modes, short_column_text
 from closeloop.store.engine import Connection
 from closeloop.store.fact_rows import StoreSection
@@ -64,8 +63,7 @@ class ScoreSection(StoreSection):
             require_attempts(connection, {score.attempt for score in new_scores})
             return insert_scores(connection, new_scores)
 
-        added: int = self._write(work)
-        return added
+        return self._write(work)
 
     def list_scores(self, attempt: str) -> list[Score]:
         """List the scores of one attempt that count: the last of each name, source and person."""
@@ -79,8 +77,7 @@ class ScoreSection(StoreSection):
 
     def list_sources(self) -> dict[str, list[ScoreSource]]:
         """Return the sources of each score name, in order of precedence."""
-        sources_by_name: dict[str, list[ScoreSource]] = self._read(_list_sources)
-        return sources_by_name
+        return self._read(_list_sources)
 
     def count_scores(self, attempt_ids: Collection[str]) -> list[ScoreCount]:
         """Count the given attempts with a score, by name and source, with the time of the last."""
@@ -96,13 +93,12 @@ class ScoreSection(StoreSection):
             )
             return [count for count in counts if count.attempts]
 
-        summary: list[ScoreCount] = self._read(work)
-        return summary
+        return self._read(work)
 
     def load_merging_shares(self, span: AttemptSpan) -> dict[str, float]:
         """Return, by attempt, the share of people who would merge it, by their last score."""
         columns = self.load_score_columns(span, "would-merge", "person")
-        people_and_values = (columns.held["who"].tolist(), columns.held["value"].tolist())
+        people_and_values = (columns.columns["who"].tolist(), columns.columns["value"].tolist())
         votes: dict[str, dict[str, float]] = {}
         for attempt, person, value in zip(columns.attempts, *people_and_values, strict=True):
             if 0 <= value <= 1:
@@ -133,17 +129,11 @@ class ScoreSection(StoreSection):
             query = query.where(scores.c.version == version)
         # In the order of the index, so that nothing is sorted; only the newest evaluation counts.
         order = (scores.c.number,) if source == "judge" else (scores.c.attempt, scores.c.number)
-        columns: AttemptColumns = self._read(
-            lambda connection: load_columns(connection, query.order_by(*order))
-        )
-        return columns
+        return self._read(lambda connection: load_columns(connection, query.order_by(*order)))
 
     def list_attempts_scores(self, ids: Collection[str]) -> list[Score]:
         """List the scores of these attempts that count, in the order they were added."""
-        newest_scores: list[Score] = self._read(
-            lambda connection: [*_newest_scores(connection, sorted(ids)).values()]
-        )
-        return newest_scores
+        return self._read(lambda connection: [*_newest_scores(connection, sorted(ids)).values()])
 
     def list_scored_attempts(self, name: str, version: str) -> set[str]:
         """Return the attempts that this version of a scorer has scored."""
@@ -368,8 +358,8 @@ class EvaluationSection(StoreSection):
         rows = [_evaluation_columns(evaluation) for evaluation in batch.evaluations]
 
         def work(connection: Connection) -> None:
-            fact_rows.append_facts(connection, tables.judges, ("id",), judges)
-            fact_rows.insert_new_rows(connection, tables.evaluations, rows)
+            fact_rows.append_facts(connection, schema.judges, ("id",), judges)
+            fact_rows.insert_new_rows(connection, schema.evaluations, rows)
             add_evaluation_scores(connection, batch.evaluations)
 
         self._write(work)
@@ -378,7 +368,7 @@ class EvaluationSection(StoreSection):
         self, *, attempt: str | None = None, judge: str | None = None
     ) -> list[Evaluation]:
         """List evaluations of an attempt, of a judge version, or all; newest first."""
-        table = tables.evaluations
+        table = schema.evaluations
         query = select(table.c.body).order_by(table.c.number.desc())
         if judge is not None:
             query = query.where(table.c.judge == judge)
@@ -395,7 +385,7 @@ class EvaluationSection(StoreSection):
 
     def load_evaluation(self, name: str) -> Evaluation | None:
         """Load an evaluation by its id."""
-        table = tables.evaluations
+        table = schema.evaluations
         return self._load_record(
             select(table.c.body).where(table.c.id == column_text(name)), Evaluation
         )
@@ -420,18 +410,18 @@ class EvaluationSection(StoreSection):
         ]
         if rows:
             self._write(
-                lambda connection: connection.execute(insert(tables.preferences), rows) and None
+                lambda connection: connection.execute(insert(schema.preferences), rows) and None
             )
 
     def list_preferences(self, judge: str) -> list[OutputPreference]:
         """List the preferences of a judge version, newest first."""
-        table = tables.preferences
+        table = schema.preferences
         query = select(table.c.body).where(table.c.judge == judge).order_by(table.c.number.desc())
         return self._load_records(query, OutputPreference)
 
     def list_judge_versions(self) -> list[JudgeVersion]:
         """List all judge versions, newest first."""
-        table = tables.judges
+        table = schema.judges
         query = select(table.c.body).order_by(table.c.number.desc())
         return list(
             {record.id: record for record in self._load_records(query, JudgeVersion)}.values()
@@ -445,11 +435,11 @@ class EvaluationSection(StoreSection):
             for label in labels
         ]
         key = ("item", "rubric", "asked", "person", "golden")
-        self._write(lambda connection: fact_rows.append_facts(connection, tables.labels, key, rows))
+        self._write(lambda connection: fact_rows.append_facts(connection, schema.labels, key, rows))
 
     def list_labels(self, rubric: str) -> list[HumanLabel]:
         """List the labels of one rubric that count."""
-        table = tables.labels
+        table = schema.labels
         key = (table.c.item, table.c.asked, table.c.person, table.c.golden)
         newest = select(func.max(table.c.number)).where(table.c.rubric == rubric).group_by(*key)
         query = select(*(table.c[name] for name in HumanLabel.__struct_fields__))
@@ -465,12 +455,12 @@ class EvaluationSection(StoreSection):
             "body": pack_record(calibration),
         }
         self._write(
-            lambda connection: connection.execute(insert(tables.calibrations), columns) and None
+            lambda connection: connection.execute(insert(schema.calibrations), columns) and None
         )
 
     def load_calibration(self, judge: str) -> Calibration | None:
         """Load the newest calibration of a judge version."""
-        table = tables.calibrations
+        table = schema.calibrations
         query = select(table.c.body).where(table.c.judge == judge)
         return self._load_record(query.order_by(table.c.number.desc()).limit(1), Calibration)
 
@@ -481,13 +471,13 @@ class EvaluationSection(StoreSection):
         columns = {"name": column_text(analysis.name), "body": pack_record(analysis)}
         self._write(
             lambda connection: fact_rows.append_fact(
-                connection, tables.analyses, ("name",), columns
+                connection, schema.analyses, ("name",), columns
             )
         )
 
     def load_analyses(self) -> dict[str, Analysis]:
         """Load the current questions, by name."""
-        table = tables.analyses
+        table = schema.analyses
         query = select(table.c.body).order_by(table.c.number)
         return {record.name: record for record in self._load_records(query, Analysis)}
 
@@ -502,11 +492,11 @@ class EvaluationSection(StoreSection):
             }
             for answer in answers
         ]
-        self._write(lambda connection: fact_rows.insert_new_rows(connection, tables.answers, rows))
+        self._write(lambda connection: fact_rows.insert_new_rows(connection, schema.answers, rows))
 
     def positive_answers(self, attempt: str | None = None) -> dict[str, list[TraceAnswer]]:
         """Return every "yes" of any judge, by attempt; for one attempt or all."""
-        table = tables.answers
+        table = schema.answers
         query = select(table.c.body).where(table.c.verdict == "yes").order_by(table.c.number)
         if attempt is not None:
             query = query.where(table.c.attempt == attempt)
@@ -517,7 +507,7 @@ class EvaluationSection(StoreSection):
 
     def load_answers(self, judge: str) -> dict[str, TraceAnswer]:
         """Load the answers of one judge, by attempt."""
-        table = tables.answers
+        table = schema.answers
         query = select(table.c.body).where(table.c.judge == judge)
         return {record.attempt: record for record in self._load_records(query, TraceAnswer)}
 
@@ -606,8 +596,7 @@ class ReportSection(StoreSection):
             inserted = connection.execute(insert(reports).returning(reports.c.number), columns)
             return int(inserted.scalar_one())
 
-        number: int = self._write(work)
-        return number
+        return self._write(work)
 
     def list_reports(
         self,

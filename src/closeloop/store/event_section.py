@@ -234,9 +234,5 @@ def _select_tokens() -> Select:
 
 def _token_from_row(row: Any) -> AccessToken:
     return AccessToken(
-        id=row.id,
-        name=row.name,
-        scopes=tuple(row.scopes.split()),
-        at=row.at,
-        revoked=row.revoked,
+        id=row.id, name=row.name, scopes=tuple(row.scopes.split()), at=row.at, revoked=row.revoked
     )

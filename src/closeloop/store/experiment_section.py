@@ -151,13 +151,11 @@ class ExperimentSection(StoreSection):
                 counts[grading] = len({name for run in runs if run for name in run.flaky})
             return counts
 
-        flaky_counts: dict[str, int] = self._read(work)
-        return flaky_counts
+        return self._read(work)
 
     def list_claimed_jobs(self) -> list[str]:
         """List the keys of jobs that are being worked on."""
-        keys: list[str] = self._read(fact_rows.list_claimed_jobs)
-        return keys
+        return self._read(fact_rows.list_claimed_jobs)
 
     def average_attempt(self, variant: Variant) -> AttemptAverages:
         """Return averages of the variant's attempts, or if it is new of its agent and model."""
@@ -266,10 +264,7 @@ class TrialSection(StoreSection):
 
     def list_trial_names(self) -> list[str]:
         query = select(trials.c.name).order_by(trials.c.number)
-        trial_names: list[str] = self._read(
-            lambda connection: list(connection.execute(query).scalars())
-        )
-        return trial_names
+        return self._read(lambda connection: list(connection.execute(query).scalars()))
 
     def save_assignment(self, assignment: TrialAssignment) -> TrialAssignment:
         """Save an assignment; return it, or the one already saved for that key."""

@@ -26,7 +26,7 @@ from closeloop.store.attempt_rows import (
     join_modes,
     short_column_text,
 )
-from closeloop.store.engine import Connection
+from closeloop.store.engine import Answer, Connection
 from closeloop.store.record_bodies import (
     Blob,
     compress_content,
@@ -52,8 +52,7 @@ from closeloop.store.sql_statements import Select, Table, delete, insert, select
 #
 # A lease lasts some seconds, and is renewed by a heartbeat. Times are the database's own, so that
 # machines with differing clocks agree.
-
-
+#
 # The owner of a lease: a process of a machine, distinct from a later one with the same number.
 
 
@@ -475,7 +474,12 @@ def insert_or_ignore(table: Table) -> Any:
 # The base of every section of an open store.
 
 Kept = TypeVar("Kept", bound=Record)
-TransactionRunner = Callable[[Callable[[Connection], Any]], Any]
+
+
+class TransactionRunner(Protocol):
+    """Runs a function in a transaction, and returns its result."""
+
+    def __call__(self, work: Callable[[Connection], Answer], /) -> Answer: ...
 
 
 class StoreSection:
@@ -664,10 +668,7 @@ def measurement_columns(attempt: str, basis: str, measurement: Measurement) -> d
 
 
 def _rate_columns(name: str, rate: Rate | None) -> dict[str, float | None]:
-    return {
-        f"{name}_hits": rate.hits if rate else None,
-        f"{name}_of": rate.of if rate else None,
-    }
+    return {f"{name}_hits": rate.hits if rate else None, f"{name}_of": rate.of if rate else None}
 
 
 def insert_measurements(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:

@@ -101,8 +101,7 @@ class ListingSection(StoreSection):
                     )
             return page_rows
 
-        rows: list[AttemptRow] = self._read(work)
-        return rows
+        return self._read(work)
 
     def count_matches(
         self, filters: AttemptFilter, limit: int | None = None, *, without: Collection[str] = ()
@@ -129,8 +128,7 @@ class ListingSection(StoreSection):
             count, cost, priced = connection.execute(sums.select_from(matches)).one()
             return MatchTotals(attempts=count, cost=cost, priced=priced)
 
-        totals: MatchTotals = self._read(work)
-        return totals
+        return self._read(work)
 
     def load_row(self, attempt: str) -> AttemptRow | None:
         """Load one attempt by its full id, also a version of a session that no longer counts."""
@@ -141,8 +139,7 @@ class ListingSection(StoreSection):
                 iter(add_variant_names(connection, connection.execute(query).mappings())), None
             )
 
-        attempt_row: AttemptRow | None = self._read(work)
-        return attempt_row
+        return self._read(work)
 
     def find_newer_version(self, attempt: str) -> str | None:
         """Return the attempt with the session's newest version; None if it is this one."""
@@ -219,8 +216,7 @@ class ListingSection(StoreSection):
                 **values_by_name,
             )
 
-        choices: FilterChoices = self._read(work)
-        return choices
+        return self._read(work)
 
     def proof_states(self) -> dict[str, str]:
         """Return, by grading, the latest proof state of the task."""

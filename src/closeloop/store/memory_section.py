@@ -17,8 +17,7 @@ from closeloop.records.team_rules import (
     RuleState,
     TeamRule,
 )
-from closeloop.store import fact_rows
-from closeloop.store import schema as tables
+from closeloop.store import fact_rows, schema
 from closeloop.store.attempt_rows import short_column_text
 from closeloop.store.engine import Connection
 from closeloop.store.evaluation_section import add_review_scores
@@ -56,7 +55,7 @@ class MemorySection(StoreSection):
         Facts are saved a moment before the pull requests they change: all of it can be read only
         when these are written and the inbox is cleared.
         """
-        source_tables = (events, pull_facts, tables.human_reviews, evaluations, reports)
+        source_tables = (events, pull_facts, schema.human_reviews, evaluations, reports)
         newest = (func.max(table.c.number) for table in source_tables)
         marker_columns = (*newest, func.max(pulls.c.told), func.min(inbox.c.number))
         query = select(*(select(column).scalar_subquery() for column in marker_columns))
@@ -74,7 +73,7 @@ class MemorySection(StoreSection):
                     markers[attempt] = f"{markers.get(attempt, '')} {table.name}{number}"
             return markers
 
-        return self._read(work)  # type: ignore[no-any-return]
+        return self._read(work)
 
     def fact_markers(self) -> dict[tuple[str, int], str]:
         """Return, by pull request, a marker of the facts received about it so far."""
@@ -88,7 +87,7 @@ class MemorySection(StoreSection):
         """Save a rule or its new version; its examples are added to the existing ones."""
 
         def work(connection: Connection) -> None:
-            fact_rows.append_fact(connection, tables.learned_rules, ("id",), _rule_columns(rule))
+            fact_rows.append_fact(connection, schema.learned_rules, ("id",), _rule_columns(rule))
             _add_examples(connection, rule)
 
         self._write(work)
@@ -99,13 +98,13 @@ class MemorySection(StoreSection):
 
     def save_learned_rule(self, rule: TeamRule) -> None:
         """Save a learned rule and its examples; a version edited by a person stays."""
-        stored_rule = fact_rows.select_newest(tables.learned_rules, "id", id=rule.id)
+        stored_rule = fact_rows.select_newest(schema.learned_rules, "id", id=rule.id)
 
         def work(connection: Connection) -> None:
             body = connection.execute(stored_rule).scalar()
             if body is None or unpack_record(body, TeamRule).by is None:
                 fact_rows.append_fact(
-                    connection, tables.learned_rules, ("id",), _rule_columns(rule)
+                    connection, schema.learned_rules, ("id",), _rule_columns(rule)
                 )
             _add_examples(connection, rule)
 
@@ -117,8 +116,8 @@ class MemorySection(StoreSection):
         """List current rules with examples, oldest first; with those of every repository."""
 
         def work(connection: Connection) -> tuple[Sequence[bytes], Sequence[Any]]:
-            query = fact_rows.select_newest(tables.learned_rules, "id")
-            rules = tables.learned_rules
+            query = fact_rows.select_newest(schema.learned_rules, "id")
+            rules = schema.learned_rules
             if repo is not None:
                 query = query.where(
                     (rules.c.repo == short_column_text(repo)) | rules.c.repo.is_(None)
@@ -126,7 +125,7 @@ class MemorySection(StoreSection):
             if state is not None:
                 query = query.where(rules.c.state == state)
             bodies = connection.execute(query).scalars().all()
-            table = tables.rule_examples
+            table = schema.rule_examples
             last = select(func.max(table.c.number)).group_by(table.c.rule, table.c.key)
             example_query = select(table.c.rule, table.c.body).where(table.c.number.in_(last))
             return bodies, connection.execute(example_query.order_by(table.c.at, table.c.key)).all()
@@ -148,13 +147,13 @@ class MemorySection(StoreSection):
             {"encoder": encoder, "digest": digest, "body": vector.astype("<f4").tobytes()}
             for digest, vector in vectors.items()
         ]
-        self._write(lambda connection: fact_rows.insert_new_rows(connection, tables.vectors, rows))
+        self._write(lambda connection: fact_rows.insert_new_rows(connection, schema.vectors, rows))
 
     def load_vectors(self, encoder: str, digests: Sequence[str]) -> dict[str, NDArray[np.float32]]:
         """Load an encoder's vectors of some texts, by digest."""
         import numpy as np
 
-        table = tables.vectors
+        table = schema.vectors
         query = select(table.c.digest, table.c.body).where(table.c.encoder == encoder)
 
         def work(connection: Connection) -> list[Any]:
@@ -178,12 +177,12 @@ class MemorySection(StoreSection):
         """Save a model's answer to a question about a remark, by the question's digest."""
         row = {"model": short_column_text(model), "digest": digest, "body": body}
         self._write(
-            lambda connection: fact_rows.insert_new_rows(connection, tables.remark_answers, [row])
+            lambda connection: fact_rows.insert_new_rows(connection, schema.remark_answers, [row])
         )
 
     def load_remark_answer(self, model: str, digest: str) -> bytes | None:
         """Load a model's answer to a question about a remark."""
-        table = tables.remark_answers
+        table = schema.remark_answers
         query = select(table.c.body).where(
             table.c.model == short_column_text(model), table.c.digest == digest
         )
@@ -206,7 +205,7 @@ class MemorySection(StoreSection):
         ]
         self._write(
             lambda connection: fact_rows.append_facts(
-                connection, tables.repeats, ("key", "rule"), rows
+                connection, schema.repeats, ("key", "rule"), rows
             )
         )
 
@@ -214,7 +213,7 @@ class MemorySection(StoreSection):
         self, *, repo: str | None = None, pull: int | None = None
     ) -> list[RepeatedRemark]:
         """List repeated remarks in their current state, in the order they were found."""
-        table = tables.repeats
+        table = schema.repeats
         query = fact_rows.select_newest(
             table, "key", "rule", repo=short_column_text(repo), pull=pull
         )
@@ -232,9 +231,9 @@ class MemorySection(StoreSection):
 
     # Context given to agents
 
-    def save_offer(self, offer: ContextRecord) -> ContextRecord:
+    def save_context_record(self, offer: ContextRecord) -> ContextRecord:
         """Save which rules some work was given; they are merged with those given before."""
-        table = tables.offers
+        table = schema.offers
         query = fact_rows.select_newest(
             table,
             "repo",
@@ -260,16 +259,15 @@ class MemorySection(StoreSection):
             connection.execute(insert(table), columns)
             return merged_offer
 
-        saved_offer: ContextRecord = self._write(work)
-        return saved_offer
+        return self._write(work)
 
-    def list_offers(
+    def list_context_records(
         self, repo: str | None = None, keys: Sequence[str] | None = None
     ) -> list[ContextRecord]:
         """List the current agent context records, in order; `keys` selects some work."""
-        query = fact_rows.select_newest(tables.offers, "repo", "key", repo=short_column_text(repo))
+        query = fact_rows.select_newest(schema.offers, "repo", "key", repo=short_column_text(repo))
         if keys is not None:
-            query = query.where(tables.offers.c.key.in_([short_column_text(key) for key in keys]))
+            query = query.where(schema.offers.c.key.in_([short_column_text(key) for key in keys]))
         return self._load_records(query, ContextRecord)
 
     # Corrections
@@ -289,14 +287,14 @@ class MemorySection(StoreSection):
             for correction in corrections
         ]
         self._write(
-            lambda connection: fact_rows.append_facts(connection, tables.corrections, ("id",), rows)
+            lambda connection: fact_rows.append_facts(connection, schema.corrections, ("id",), rows)
         )
 
     def list_corrections(
         self, *, repo: str | None = None, pull: int | None = None
     ) -> list[Correction]:
         """List current corrections, oldest first, without withdrawn ones."""
-        table = tables.corrections
+        table = schema.corrections
         query = fact_rows.select_newest(table, "id", repo=short_column_text(repo), pull=pull)
         return [record for record in self._load_records(query, Correction) if not record.withdrawn]
 
@@ -320,7 +318,7 @@ def _add_examples(connection: Connection, rule: TeamRule) -> None:
         }
         for example in rule.examples
     ]
-    fact_rows.append_facts(connection, tables.rule_examples, ("rule", "key"), rows)
+    fact_rows.append_facts(connection, schema.rule_examples, ("rule", "key"), rows)
 
 
 # Reviewers' answers, and who claimed which item.

@@ -119,32 +119,27 @@ class MetricsSection(StoreSection):
                 loaded = leave_out_attempts(loaded, superseded)
             placer = RowPlacer(loaded.attempts)
             graded = _load_table(connection, schema.grades, span)
-            in_order = keep_newest_grades(placer.find_places(graded), graded.held["version"])
-            held = loaded.held.join(align_columns(graded, in_order, placer.size))
+            in_order = keep_newest_grades(placer.find_places(graded), graded.columns["version"])
+            held = loaded.columns.join(align_columns(graded, in_order, placer.size))
             recorded = _load_table(connection, schema.sessions, span)
             places = placer.find_places(recorded)
             return AttemptColumns(
                 attempts=loaded.attempts,
-                held=held.join(align_columns(recorded, places, placer.size)),
+                columns=held.join(align_columns(recorded, places, placer.size)),
             )
 
-        loaded: AttemptColumns = self._read(work)
-        return loaded
+        return self._read(work)
 
     def load_measurement_columns(self, span: AttemptSpan) -> AttemptColumns:
         """Load all measurements, on any basis, the newest last; rates as shares."""
         unsaved_rows = list(self._unsaved.values())
-        loaded: AttemptColumns = self._read(
+        return self._read(
             lambda connection: _load_table(connection, schema.measurements, span, unsaved_rows)
         )
-        return loaded
 
     def load_delivery_columns(self, span: AttemptSpan) -> AttemptColumns:
         """Load all deliveries, the newest of an attempt last."""
-        loaded: AttemptColumns = self._read(
-            lambda connection: _load_table(connection, schema.deliveries, span)
-        )
-        return loaded
+        return self._read(lambda connection: _load_table(connection, schema.deliveries, span))
 
     def has_deliveries(self) -> bool:
         """Whether anything is known of what people did with some work."""
@@ -211,8 +206,7 @@ class MetricsSection(StoreSection):
         def work(connection: Connection) -> dict[str, Any]:
             return {name: value for query in queries for name, value in connection.execute(query)}
 
-        newest: dict[str, Any] = self._read(work)
-        return newest
+        return self._read(work)
 
     def load_tasks(self) -> dict[str, Task]:
         """Load tasks by digest, each as saved last, in the order of saving."""
@@ -239,8 +233,7 @@ class MetricsSection(StoreSection):
         return list(newest.items())[::-1]
 
     def _load_columns(self, query: Select) -> AttemptColumns:
-        loaded: AttemptColumns = self._read(lambda connection: load_columns(connection, query))
-        return loaded
+        return self._read(lambda connection: load_columns(connection, query))
 
 
 def _select_checked_modes() -> Select:
@@ -394,12 +387,7 @@ def _pack_next_segment(connection: Connection, table: Table) -> bool:
         connection.execute(delete(column_segments).where(outdated))
     first, last = place * SEGMENT_ROWS, (place + 1) * SEGMENT_ROWS
     rows = load_columns(connection, query.where(number > first, number <= last).order_by(number))
-    segment = {
-        "layout": layout,
-        "place": place,
-        "source": table.name,
-        "body": pack_segment(rows),
-    }
+    segment = {"layout": layout, "place": place, "source": table.name, "body": pack_segment(rows)}
     connection.execute(insert(column_segments), segment)
     return True
 

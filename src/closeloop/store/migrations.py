@@ -439,10 +439,7 @@ class PurgeSection(StoreSection):
 
     def count_records(self, rewrite: RewriteValue) -> dict[str, int]:
         """Count the records of each table that would change."""
-        counts_by_table: dict[str, int] = self._read(
-            lambda connection: rewrite_tables(connection, rewrite, dry_run=True)
-        )
-        return counts_by_table
+        return self._read(lambda connection: rewrite_tables(connection, rewrite, dry_run=True))
 
     def list_purges(self) -> list[Purge]:
         """List all tombstones, newest first."""

@@ -443,7 +443,7 @@ class AttemptColumns(Record):
 
     attempts: Sequence[str]
     """The attempt id of each row."""
-    held: PackedColumns
+    columns: PackedColumns
 
 
 def join_rows(parts: Sequence[AttemptColumns]) -> AttemptColumns:
@@ -453,7 +453,7 @@ def join_rows(parts: Sequence[AttemptColumns]) -> AttemptColumns:
         return parts[0]
     return AttemptColumns(
         attempts=_join_ids([pack_ids(part.attempts).packed for part in parts]),
-        held=PackedColumns.join_rows([part.held for part in parts]),
+        columns=PackedColumns.join_rows([part.columns for part in parts]),
     )
 
 
@@ -477,7 +477,7 @@ class ColumnSegment(Record):
 
 def pack_segment(columns: AttemptColumns) -> bytes:
     """Pack columns as loaded from the store."""
-    ids, held = pack_ids(columns.attempts), columns.held.list_packed()
+    ids, held = pack_ids(columns.attempts), columns.columns.list_packed()
     has_long_ids = ids.packed.dtype.kind == "O"
     return pack_record(
         ColumnSegment(
@@ -508,7 +508,7 @@ def unpack_segment(body: bytes) -> AttemptColumns:
         ids = AttemptIds(_load_array(segment.ids))
     return AttemptColumns(
         attempts=ids,
-        held=PackedColumns.from_packed(
+        columns=PackedColumns.from_packed(
             {name: NumberColumn(packed=_load_array(part)) for name, part in segment.numbers.items()}
             | {
                 name: TextColumn(codes=_load_array(codes), labels=labels)
@@ -564,7 +564,7 @@ def collect_columns(
     while packers:
         name = next(iter(packers))
         packed[name] = packers.pop(name).join_values()
-    return AttemptColumns(attempts=ids.join_ids(), held=packed)
+    return AttemptColumns(attempts=ids.join_ids(), columns=packed)
 
 
 class TextPacker:
@@ -688,7 +688,7 @@ def align_columns(part: AttemptColumns, positions: Array, rows: int) -> PackedCo
 
     If several have the same position, the last counts.
     """
-    return part.held.align_rows(positions, rows)
+    return part.columns.align_rows(positions, rows)
 
 
 def find_last_rows(positions: Array, *keys: TextColumn) -> Array:
@@ -771,8 +771,8 @@ class RowPlacer:
         import numpy as np
 
         positions = self.find_places(part)
-        rows = find_last_rows(positions, part.held["who"])
-        values = part.held["value"][rows]
+        rows = find_last_rows(positions, part.columns["who"])
+        values = part.columns["value"][rows]
         is_known = np.isfinite(values)
         return positions[rows[is_known]], values[is_known]
 
@@ -792,6 +792,5 @@ def leave_out_attempts(columns: AttemptColumns, attempts: Sequence[str]) -> Atte
 def filter_rows(columns: AttemptColumns, rows: Any) -> AttemptColumns:
     """Return only some rows, given as a mask or by number."""
     return AttemptColumns(
-        attempts=pack_ids(columns.attempts)[rows],
-        held=columns.held.select_rows(rows),
+        attempts=pack_ids(columns.attempts)[rows], columns=columns.columns.select_rows(rows)
     )

@@ -32,8 +32,7 @@ from closeloop.records.orchestration import (
 )
 from closeloop.records.record import Record
 from closeloop.records.trace import Exchange, Trace
-from closeloop.store import fact_rows
-from closeloop.store import schema as tables
+from closeloop.store import fact_rows, schema
 from closeloop.store.attempt_rows import (
     column_integer,
     column_number,
@@ -233,7 +232,7 @@ class PlanSection(StoreSection):
             "body": pack_record(plan),
         }
         self._write(
-            lambda connection: fact_rows.append_fact(connection, tables.plans, ("id",), columns)
+            lambda connection: fact_rows.append_fact(connection, schema.plans, ("id",), columns)
         )
 
     def save(
@@ -249,10 +248,10 @@ class PlanSection(StoreSection):
         verdicts = [_task_columns(assessment) for assessment in assessments]
 
         def work(connection: Connection) -> None:
-            fact_rows.insert_new_rows(connection, tables.executions, executions)
+            fact_rows.insert_new_rows(connection, schema.executions, executions)
             insert_exact_patches(connection, exact_patches)
             if verdicts:
-                connection.execute(insert(tables.plan_tasks), verdicts)
+                connection.execute(insert(schema.plan_tasks), verdicts)
 
         self._write(work)
 
@@ -276,8 +275,8 @@ class PlanSection(StoreSection):
         ]
 
         def work(connection: Connection) -> None:
-            fact_rows.append_fact(connection, tables.plans, ("id",), columns)
-            fact_rows.append_facts(connection, tables.plan_tasks, ("plan", "task"), untried)
+            fact_rows.append_fact(connection, schema.plans, ("id",), columns)
+            fact_rows.append_facts(connection, schema.plan_tasks, ("plan", "task"), untried)
 
         self._write(work)
 
@@ -285,7 +284,7 @@ class PlanSection(StoreSection):
         self, limit: int, among: Collection[str] | None = None
     ) -> list[OrchestrationRow]:
         """List plans, newest first, all or those in `among`."""
-        table, tries = tables.plans, tables.executions
+        table, tries = schema.plans, schema.executions
         start_query = select(table).where(table.c.state == "begun").order_by(table.c.number.desc())
         if among is not None:
             start_query = start_query.where(table.c.id.in_(among))
@@ -321,7 +320,7 @@ class PlanSection(StoreSection):
 
     def count_plans(self) -> int:
         """Count all plans, ended or not."""
-        query = select(func.count()).where(tables.plans.c.state == "begun")
+        query = select(func.count()).where(schema.plans.c.state == "begun")
         count: int = self._read(lambda connection: connection.execute(query).scalar()) or 0
         return count
 
@@ -334,13 +333,11 @@ class PlanSection(StoreSection):
 
     def load_trend(self, days: int) -> PlanTrend:
         """Load grades of plans and judges' verdicts on tries, by day."""
-        trend: PlanTrend = self._read(lambda connection: load_trend(connection, days))
-        return trend
+        return self._read(lambda connection: load_trend(connection, days))
 
     def load_totals(self) -> PlanTotals:
         """Load the totals of all plans that ended."""
-        totals: PlanTotals = self._read(load_totals)
-        return totals
+        return self._read(load_totals)
 
     def running_plan_ids(self) -> frozenset[str]:
         """Return the ids of plans that are being carried out."""
@@ -349,7 +346,7 @@ class PlanSection(StoreSection):
 
     def resolve_plan_id(self, start: str) -> str:
         """Return the id that equals, or is the only one to begin with, what a person typed."""
-        table = tables.plans
+        table = schema.plans
         query = select(table.c.id).where(table.c.id >= start, table.c.id < start + "\U0010ffff")
         ids = self._read(
             lambda connection: list(connection.execute(query.distinct().limit(3)).scalars())
@@ -385,8 +382,8 @@ class PlanSection(StoreSection):
     def load_story(self, plan: str) -> OrchestrationHistory:
         """Load everything stored about a plan except traces, without secrets."""
         name = self.resolve_plan_id(plan)
-        starts, ends = tables.plans.c, tables.plans.alias().c
-        tries, verdicts = tables.executions.c, tables.plan_tasks.c
+        starts, ends = schema.plans.c, schema.plans.alias().c
+        tries, verdicts = schema.executions.c, schema.plan_tasks.c
         queries = (
             select(starts.body).where(starts.id == name, starts.state == "begun"),
             select(ends.body)
@@ -418,14 +415,14 @@ class PlanSection(StoreSection):
 
     def load_traces(self, plan: str) -> dict[tuple[str, int], Trace]:
         """Load the traces of a plan, by task and try."""
-        table = tables.executions.c
+        table = schema.executions.c
         query = select(table.task, table["try"], table.trace).where(table.plan == plan)
         rows = self._read(lambda connection: connection.execute(query).all())
         return {(task, number): unpack_record(body, Trace) for task, number, body in rows if body}
 
     def load_exchanges(self, plan: str, task: str, number: int) -> Sequence[Exchange]:
         """Load the exchanges between a sub-agent and its model."""
-        table = tables.executions.c
+        table = schema.executions.c
         query = select(table.exchanges).where(
             table.plan == plan, table.task == task, table["try"] == number
         )
@@ -459,7 +456,7 @@ def _make_try(execution: SubtaskExecution, verdicts: Sequence[SubtaskAssessment]
 
 
 def _shown_columns() -> Iterator[Any]:
-    return (tables.plans.c[name] for name in ("at", "request", "tasks"))
+    return (schema.plans.c[name] for name in ("at", "request", "tasks"))
 
 
 def _plan_row(

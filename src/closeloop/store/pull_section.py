@@ -15,11 +15,7 @@ from closeloop.records.pull_request import Delivery, Fact, PullRow
 from closeloop.records.record import Record, Time
 from closeloop.records.trace import LogEvent, Session
 from closeloop.store import schema
-from closeloop.store.attempt_rows import (
-    attempt_columns,
-    select_counted_attempts,
-    short_column_text,
-)
+from closeloop.store.attempt_rows import attempt_columns, select_counted_attempts, short_column_text
 from closeloop.store.engine import Connection
 from closeloop.store.event_section import add_events, lock_event_numbers
 from closeloop.store.fact_rows import (
@@ -151,8 +147,7 @@ class PullSection(StoreSection):
                     break
             return loaded
 
-        unread_arrivals: list[UnreadArrival] = self._read(work)
-        return unread_arrivals
+        return self._read(work)
 
     def delete_arrivals(self, numbers: Sequence[int]) -> None:
         """Delete processed deliveries from the inbox; their facts are stored."""
@@ -188,8 +183,7 @@ class PullSection(StoreSection):
             add_events(connection, [event for fact in added for event in make_events(fact)])
             return added
 
-        added_facts: list[Fact] = self._write(work)
-        return added_facts
+        return self._write(work)
 
     def list_facts(self, repo: str, pull: int) -> list[Fact]:
         """List all facts of a pull request: by its number, its commits or its branch."""
@@ -218,8 +212,7 @@ class PullSection(StoreSection):
                 ]
             return list({fact.key: fact for fact in collected}.values())
 
-        all_facts: list[Fact] = self._read(work)
-        return all_facts
+        return self._read(work)
 
     def find_touched_pulls(self, facts: Sequence[Fact]) -> list[tuple[str, int]]:
         """Return the pull requests that these facts may be about."""
@@ -263,8 +256,7 @@ class PullSection(StoreSection):
             add_events(connection, make_events(old))
             return old
 
-        previous_row: PullRow | None = self._write(work)
-        return previous_row
+        return self._write(work)
 
     def load_pull(self, repo: str, pull: int) -> PullRow | None:
         return _pull_from_row(
@@ -384,8 +376,7 @@ class PullSection(StoreSection):
             by_attempt = {row["attempt"]: BranchWork(**row) for row in rows}
             return [by_attempt[name] for name in sorted(by_attempt)]
 
-        branch_work: list[BranchWork] = self._read(work)
-        return branch_work
+        return self._read(work)
 
     def attempts_on_branch(self, branch: str) -> list[tuple[str, str | None, datetime | None]]:
         """List recorded work on a branch, latest first: id, repository and start."""
@@ -404,10 +395,7 @@ class PullSection(StoreSection):
         """List recorded attempts that mention an address, latest stored first."""
         query = select(links.c.attempt).where(links.c.address == short_column_text(address))
         query = query.order_by(links.c.number.desc()).limit(MAX_PULL_ROWS)
-        attempt_ids: list[str] = self._read(
-            lambda connection: list(connection.execute(query).scalars())
-        )
-        return attempt_ids
+        return self._read(lambda connection: list(connection.execute(query).scalars()))
 
     def has_attempt(self, attempt: str) -> bool:
         return bool(self._read(lambda connection: attempt_exists(connection, attempt)))

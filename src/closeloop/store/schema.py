@@ -36,11 +36,7 @@ class Moment(BigInteger):
 
 metadata = MetaData()
 
-migrations = Table(
-    "closeloop_migrations",
-    metadata,
-    Column("number", BigInteger, primary_key=True),
-)
+migrations = Table("closeloop_migrations", metadata, Column("number", BigInteger, primary_key=True))
 
 blobs = Table(
     "blobs",

@@ -89,7 +89,7 @@ class Store:
         """Access tokens and logins for HTTP."""
         self.counts = CountsSection(self._read, self._write)
         """Counts of attempts and findings."""
-        self.course = ExperimentSection(self._read, self._write)
+        self.experiments = ExperimentSection(self._read, self._write)
         """Progress of experiments."""
         self.events = EventSection(self._read, self._write)
         """The event log."""
@@ -156,7 +156,7 @@ class Store:
     def is_read_only(self) -> bool:
         return self._writer is None
 
-    def _read(self, work: Callable[[Connection], Answer]) -> Answer:
+    def _read(self, work: Callable[[Connection], Answer], /) -> Answer:
         with translate_database_errors(self._where):
             return self._reconnection.run_transaction(self._reader, work, writes=False)
 

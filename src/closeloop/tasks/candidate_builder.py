@@ -116,8 +116,7 @@ def _strip_bullet(line: str) -> str:
 
 
 # Turn past work into a candidate: its patches, split, and a request.
-
-
+#
 # Which pieces of work could be tasks, and which are likely good ones.
 
 MAX_SOURCE_FILES = 12

@@ -18,7 +18,7 @@ from anyio import to_thread
 
 from closeloop.concurrency import unwrap_exception_group
 from closeloop.git import try_git_text
-from closeloop.grading import task_proof as controls
+from closeloop.grading import task_proof
 from closeloop.providers.model_opening import open_model_by_name
 from closeloop.providers.structured_reply import ask_json
 from closeloop.records.attempt import Proof, TestRun
@@ -175,7 +175,7 @@ async def _prove_steady_task(
 ) -> ProvedTask | RefusedCandidate:
     """Run the controls, and again with the tests that were stable in the first proof."""
     for _ in range(MAX_PROOFS):
-        proof = await controls.prove_task(workspaces, base, task, repeats, quick)
+        proof = await task_proof.prove_task(workspaces, base, task, repeats, quick)
         if proof.state == "proved" and not _has_flaky_tests(proof):
             break
         steady_task = _with_steady_tests(task, proof)
@@ -205,7 +205,7 @@ async def _find_fail_to_pass(
     )
     acceptance = msgspec.structs.replace(task.acceptance, patch=candidate.tests)
     task = msgspec.structs.replace(task, acceptance=acceptance, reference=candidate.source)
-    after = await controls.run_reference_tests(environments.workspaces, base, task)
+    after = await task_proof.run_reference_tests(environments.workspaces, base, task)
     if after.trouble is not None:
         return RefusedCandidate(why=after.trouble, lasting=False)
     if after.commands[0].stopped:
@@ -223,7 +223,7 @@ async def _find_fail_to_pass(
             output=output,
             complaints=_list_complaints(after),
         )
-    before = await controls.run_base_tests(environments.workspaces, base, task)
+    before = await task_proof.run_base_tests(environments.workspaces, base, task)
     if before.trouble is not None:
         return RefusedCandidate(why=before.trouble, lasting=False)
     if untold := _find_unnamed_imports(candidate, before):
@@ -485,7 +485,12 @@ class _MiningRun:
         options: MiningOptions,
         report: Callable[[MiningEvent], None],
     ) -> None:
-        self.ground, self.known, self.wish, self.tell = context, commands, options, report
+        self.context, self.known, self.options, self.report_progress = (
+            context,
+            commands,
+            options,
+            report,
+        )
         self.environments = EnvironmentCache(context.workspaces, context.repo, commands)
         self.entries = read_ledger(context.ledger)
         self.commands = content_digest(context.commands.setup, context.commands.test)[:32]
@@ -500,12 +505,12 @@ class _MiningRun:
         self.refused: dict[str, str] = {}
         self.rotten = 0
         self.scope = anyio.CancelScope()
-        gathered = context.gathered.given if context.gathered else ()
-        self.given = {sourced.work.commit: sourced for sourced in gathered}
+        gathered = context.gathered.works if context.gathered else ()
+        self.works_by_commit = {sourced.work.commit: sourced for sourced in gathered}
 
     async def try_work(self, work: PastWork) -> None:
         """Try one piece of work and record the result."""
-        self.tell(
+        self.report_progress(
             MiningEvent(stage="trying", commit=work.commit, about=work.message.partition("\n")[0])
         )
         start = time.monotonic()
@@ -519,7 +524,7 @@ class _MiningRun:
             await self._accept_task(work, outcome, time.monotonic() - start)
 
     async def _prove_work(self, work: PastWork) -> ProvedTask | RefusedCandidate:
-        repo = self.ground.repo
+        repo = self.context.repo
         with candidate_builder.open_manifests(repo, work.commit) as folder:
             rules = rules_for_recipes(folder, list_recipes(folder, self.known, work.at))
         candidate = candidate_builder.build_candidate(repo, work, rules)
@@ -529,15 +534,15 @@ class _MiningRun:
         if change in self.changes:
             return RefusedCandidate(why="the same change is already a task")
         self.changes.add(change)
-        if self.ground.reword is not None:
-            candidate = await self.ground.reword(candidate)
-        outcome = await prove_candidate(candidate, self.environments, self.wish.repeats)
+        if self.context.reword is not None:
+            candidate = await self.context.reword(candidate)
+        outcome = await prove_candidate(candidate, self.environments, self.options.repeats)
         if isinstance(outcome, RefusedCandidate):
             self.changes.discard(change)
         return outcome
 
     async def _accept_task(self, work: PastWork, proved_task: ProvedTask, seconds: float) -> None:
-        task = with_source_tags(proved_task.task, self.given.get(work.commit))
+        task = with_source_tags(proved_task.task, self.works_by_commit.get(work.commit))
         self.tasks.append(task.id)
         # In a thread: proofs under way go on while this one waits for the database.
         with anyio.CancelScope(shield=True):
@@ -545,21 +550,21 @@ class _MiningRun:
         self.rotten = 0
         change = _change_digest(task.reference or "")
         self._append_entry(work, seconds, "proved", task=task.id, change=change, base=work.base)
-        self.tell(MiningEvent(stage="proved", commit=work.commit, task=task.id))
+        self.report_progress(MiningEvent(stage="proved", commit=work.commit, task=task.id))
         if len(self.tasks) >= self.limit:
             self.scope.cancel()
 
     def _save_task(self, task: Task, proof: Proof) -> None:
-        self.ground.store.save_task(task)
-        self.ground.store.save_proof(redact_proof(proof))
-        write_task_files(task, self.ground.tasks)
+        self.context.store.save_task(task)
+        self.context.store.save_proof(redact_proof(proof))
+        write_task_files(task, self.context.tasks)
 
     def _record_refusal(self, work: PastWork, refusal: RefusedCandidate, seconds: float) -> None:
         self.refused[work.commit] = refusal.why
         self._append_entry(
             work, seconds, "refused" if refusal.lasting else "failed", why=refusal.why[:1000]
         )
-        self.tell(MiningEvent(stage="refused", commit=work.commit, about=refusal.why))
+        self.report_progress(MiningEvent(stage="refused", commit=work.commit, about=refusal.why))
         self.rotten = self.rotten + 1 if refusal.why.startswith("no environment") else 0
         if self.rotten >= MAX_FAILED_ENVIRONMENTS:
             self.scope.cancel()
@@ -578,7 +583,7 @@ class _MiningRun:
             at=datetime.now(UTC),
             seconds=round(seconds, 1),
         )
-        append_entry(self.ground.ledger, msgspec.structs.replace(entry, **more))
+        append_entry(self.context.ledger, msgspec.structs.replace(entry, **more))
 
 
 async def mine_tasks(
@@ -641,7 +646,7 @@ def _gather_work(
     if context.gathered is None:
         return candidate_builder.survey_work(context.repo, rules, options.since, datetime.now(UTC))
     return candidate_builder.WorkSurvey(
-        works=tuple(sourced.work for sourced in context.gathered.given),
+        works=tuple(sourced.work for sourced in context.gathered.works),
         passed_over=context.gathered.passed_over,
     )
 
@@ -656,11 +661,11 @@ async def _try_all_work(mining_run: _MiningRun, works: list[PastWork]) -> None:
             installed_days.add(package_cutoff_day(work.at))
             await mining_run.try_work(work)
 
-    if mining_run.wish.seconds is not None:
-        mining_run.scope.deadline = anyio.current_time() + mining_run.wish.seconds
+    if mining_run.options.seconds is not None:
+        mining_run.scope.deadline = anyio.current_time() + mining_run.options.seconds
     with unwrap_exception_group(), mining_run.scope:
         async with anyio.create_task_group() as group:
-            for _ in range(mining_run.wish.jobs or os.cpu_count() or 1):
+            for _ in range(mining_run.options.jobs or os.cpu_count() or 1):
                 group.start_soon(worker)
 
 

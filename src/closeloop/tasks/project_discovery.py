@@ -25,8 +25,7 @@ from closeloop.tasks.other_projects import (
 )
 
 # Python: which test runner, and which checkers.
-
-
+#
 # Python: the tool that creates the environment, and what must be installed into it.
 
 REQUIREMENTS_FILES = (

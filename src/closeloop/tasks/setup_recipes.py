@@ -194,11 +194,7 @@ def find_python_requirements(folder: ManifestFolder) -> PythonRequirements:
         ),
         packages=tuple(
             dict.fromkeys(
-                [
-                    *_tox_packages(folder),
-                    *_poetry_packages(poetry),
-                    *find_addopts_plugins(folder),
-                ]
+                [*_tox_packages(folder), *_poetry_packages(poetry), *find_addopts_plugins(folder)]
             )
         ),
         installable=bool({"project", "build-system"} & folder.pyproject.keys())
@@ -385,8 +381,7 @@ def _version_variables(folder: ManifestFolder, tag: str | None) -> str:
 
 
 # Repair a recipe after its first try: add what tests lack, drop what cannot be installed.
-
-
+#
 # Packages that a Python project's tests lack and that the project names somewhere.
 
 MAX_MODULES = 20

@@ -38,8 +38,7 @@ from closeloop.text.untrusted import parse_json
 from closeloop.text.wording import matches_globs
 
 # SWE-bench's format: a JSON line per task, with the fix, the tests and their names.
-
-
+#
 # The tests that a task requires, each by name: other formats cannot express "the rest".
 
 
@@ -308,8 +307,7 @@ def read_swebench_source(task: Task) -> SwebenchSource:
 
 
 # Write a task as Harbor runs it: a folder with a container to build, a request and a grader.
-
-
+#
 # Export and import file trees, for formats that include a repository.
 
 MAX_UNPACKED_BYTES = 2 << 30

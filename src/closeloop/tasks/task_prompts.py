@@ -101,8 +101,7 @@ def _spans_gap(test_text: str, parts: list[str]) -> bool:
 
 
 # Whether a request reveals the answer.
-
-
+#
 # Read a patch without a parser: the words, names and texts of its lines.
 
 MAX_LINE_CHARS = 2_000

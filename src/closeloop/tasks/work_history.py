@@ -287,7 +287,7 @@ class SourcedWork(Record):
 class GatheredWork(Record):
     """The work of a source to try, and why the rest cannot be."""
 
-    given: tuple[SourcedWork, ...]
+    works: tuple[SourcedWork, ...]
     passed_over: dict[str, str] = {}
 
 
@@ -431,7 +431,7 @@ def gather_pull_work(
         else:
             tags = (modes or {}).get(pull.merge_commit_sha, ())
             gathered.append(_work_from_pull(request, work_by_commit[pull.merge_commit_sha], tags))
-    return GatheredWork(given=unique_by_commit(gathered), passed_over=passed_over)
+    return GatheredWork(works=unique_by_commit(gathered), passed_over=passed_over)
 
 
 def _work_from_pull(request: PullExport, work: PastWork, modes: Sequence[str]) -> SourcedWork:
@@ -512,7 +512,7 @@ def gather_session_work(
             passed_over[name] = "no commit contains its change"
             continue
         gathered.append(_work_from_session(best[1], user_messages, trace, modes.get(row.id, ())))
-    return GatheredWork(given=unique_by_commit(gathered), passed_over=passed_over)
+    return GatheredWork(works=unique_by_commit(gathered), passed_over=passed_over)
 
 
 def _work_from_session(

@@ -205,10 +205,7 @@ def normalise_system_prompt(text: str) -> str:
 
 
 def build_prompt_version(
-    text: str | None,
-    source: PromptSource,
-    agent: str | None = None,
-    name: str | None = None,
+    text: str | None, source: PromptSource, agent: str | None = None, name: str | None = None
 ) -> PromptVersion | None:
     """Build the version of a system prompt that was seen or written down; None without a text."""
     if text is None or not text.strip():

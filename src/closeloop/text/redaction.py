@@ -525,7 +525,7 @@ def _search_urls(data: bytes) -> Iterator[SecretSpan]:
 
 
 def _match_url_password(data: bytes, start: int) -> SecretSpan | None:
-    """`scheme://user:password@host`."""
+    """Return the place of the password in `scheme://user:password@host`; None without one."""
     match = URL_PASSWORD.match(data, start)
     if match is None:
         return None
@@ -542,7 +542,7 @@ def _match_url_password(data: bytes, start: int) -> SecretSpan | None:
 
 
 def _match_header(data: bytes, start: int, end: int) -> SecretSpan | None:
-    """`Authorization: Bearer …` and `Basic …`."""
+    """Return the place of the secret in `Authorization: Bearer …` or `Basic …`; None if none."""
     basic = data[start:end].lower() == b"basic"
     match = (BASIC_CREDENTIALS if basic else BEARER_TOKEN).match(data, end)
     if match is None or not is_random(match[1].decode("latin-1")):

@@ -9,16 +9,7 @@ from itertools import pairwise
 
 from closeloop.records.attempt import Attempt
 from closeloop.records.record import Record
-from closeloop.records.trace import (
-    AnyEvent,
-    Command,
-    Edit,
-    Handoff,
-    Message,
-    Read,
-    ToolUse,
-    Trace,
-)
+from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Message, Read, ToolUse, Trace
 from closeloop.text.client_markup import strip_client_markup
 from closeloop.text.wording import compile_lazily, truncate_at_word, truncate_words
 

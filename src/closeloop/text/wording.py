@@ -13,7 +13,7 @@ from closeloop.records.errors import BadInput
 
 
 def count_with_noun(number: int, singular: str, plural: str | None = None) -> str:
-    """`1 finding`, `2 findings`."""
+    """Return a count with its noun: `1 finding`, `2 findings`."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
@@ -24,7 +24,7 @@ def truncate_words(text: str, limit: int) -> str:
 
 
 def truncate_at_word(text: str, limit: int) -> str:
-    """The same, truncated between two words unless one is very long."""
+    """Return a text on one line, truncated between two words unless one is very long."""
     line = truncate_words(text, limit)
     head = line.rpartition(" ")[0]
     return f"{head}…" if line.endswith("…") and text[-1:] != "…" and len(head) > limit / 2 else line
@@ -53,7 +53,7 @@ def format_percent(share: float) -> str:
 
 
 def format_percent_range(low: float, high: float) -> str:
-    """`39–86 %`."""
+    """Return an interval of shares in percent: `39–86 %`."""
     return f"{format_percent(low).removesuffix(' %')}–{format_percent(high)}"
 
 
@@ -115,7 +115,7 @@ _DATE_CHARS = len("2026-11-01")
 def parse_moment(
     text: str, now: datetime, *, zone: tzinfo | None = UTC, is_end: bool = False
 ) -> datetime | None:
-    """When `24h`, `7d`, `2w`, a date or a time begins; None for `all`.
+    """Return when `24h`, `7d`, `2w`, a date or a time begins; None for `all`.
 
     With `is_end` a date stands for the end of its day. `zone` is that of times which name none;
     None is this machine's.
@@ -289,5 +289,8 @@ class _LazyPattern:
 
 
 def compile_lazily(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """`re.compile` for a module's own patterns; the functions of `re` do not take the result."""
+    """Compile a module's own pattern when it is first used.
+
+    The functions of `re` do not accept the result.
+    """
     return cast("re.Pattern[AnyStr]", _LazyPattern(pattern, flags))

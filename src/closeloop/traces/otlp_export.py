@@ -117,50 +117,52 @@ class _SpanWriter:
         self.lane = lane
         self.after = after
         """Orders up to here belong to the agents' own spans."""
-        self.heard: list[AnyEvent] = []
-        self.said: list[AnyEvent] = []
-        self.told = 0
+        self.input_events: list[AnyEvent] = []
+        self.agent_events: list[AnyEvent] = []
+        self.exported_turns = 0
         self.asked = False
         self.now: datetime | None = None
 
     def iter_spans(self, events: list[AnyEvent]) -> Iterator[OtelSpan]:
         for event in events:
             is_by_agent = _is_by_agent(event)
-            if self.said and (not is_by_agent or event.turn != self.said[0].turn):
+            if self.agent_events and (not is_by_agent or event.turn != self.agent_events[0].turn):
                 yield from self._reply_spans()
-            (self.said if is_by_agent else self.heard).append(event)
-        if self.said or self.heard:
+            (self.agent_events if is_by_agent else self.input_events).append(event)
+        if self.agent_events or self.input_events:
             yield from self._reply_spans()
         last = events[-1].number if events else 0
         yield from self._silent_spans(len(self.lane.turns) + 1, last)
 
     def _silent_spans(self, before: int, number: int) -> Iterator[OtelSpan]:
         """Yield turns without events before the next one, because they have usage too."""
-        while self.told + 1 < before and self.told < len(self.lane.turns):
-            self.told += 1
-            turn = self.lane.turns[self.told - 1]
+        while self.exported_turns + 1 < before and self.exported_turns < len(self.lane.turns):
+            self.exported_turns += 1
+            turn = self.lane.turns[self.exported_turns - 1]
             start = self._carry_time(turn.at)
-            span_name = f"silent {self.told}"
-            yield self._chat_span(span_name, number, self.told, (start, _turn_end(start, turn)), {})
+            span_name = f"silent {self.exported_turns}"
+            yield self._chat_span(
+                span_name, number, self.exported_turns, (start, _turn_end(start, turn)), {}
+            )
 
     def _reply_spans(self) -> Iterator[OtelSpan]:
         """Yield the span of one reply with its input, then a span for each of its actions."""
-        first = (self.heard or self.said)[0]
-        reply_turn = self.said[0].turn if self.said else None
+        first = (self.input_events or self.agent_events)[0]
+        reply_turn = self.agent_events[0].turn if self.agent_events else None
         number = reply_turn if reply_turn is not None and reply_turn <= len(self.lane.turns) else 0
         yield from self._silent_spans(number, first.number - 1)
-        turn = self.lane.turns[number - 1] if number > self.told else Turn()
+        turn = self.lane.turns[number - 1] if number > self.exported_turns else Turn()
         start = self._carry_time(turn.at or first.at)
         end = _turn_end(start, turn)
         calls = [
             (event, call_from_event(event, end or start))
-            for event in self.said
+            for event in self.agent_events
             if is_call_event(event)
         ]
         calls_by_number = {event.number: call for event, call in calls}
-        input_messages = [self._input_message(event, start) for event in self.heard]
+        input_messages = [self._input_message(event, start) for event in self.input_events]
         output_parts = [
-            self._output_part(event, calls_by_number, end or start) for event in self.said
+            self._output_part(event, calls_by_number, end or start) for event in self.agent_events
         ]
         messages = {
             "gen_ai.input.messages": _to_json_text(input_messages) if input_messages else None,
@@ -171,7 +173,7 @@ class _SpanWriter:
         yield self._chat_span(str(first.number), first.number, number, (start, end), messages)
         for event, call in calls:
             yield self._tool_span(event, call)
-        self.heard, self.said = [], []
+        self.input_events, self.agent_events = [], []
 
     def _carry_time(self, time: datetime | None) -> datetime | None:
         """Carry the last known time forward: spans need one."""
@@ -190,8 +192,8 @@ class _SpanWriter:
             **messages,
         }
         model = None
-        if turn and (turn > self.told or not name.isdigit()):
-            self.told = max(self.told, turn)
+        if turn and (turn > self.exported_turns or not name.isdigit()):
+            self.exported_turns = max(self.exported_turns, turn)
             reply = self.lane.turns[turn - 1]
             model = reply.model
             attributes |= {"gen_ai.request.model": model, **_usage_attributes(reply.usage)}

@@ -17,7 +17,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
-from closeloop.records import trace as events
+from closeloop.records import trace as trace_records
 from closeloop.records.attempt import Usage
 from closeloop.records.errors import BadInput
 from closeloop.records.trace import Session, Turn
@@ -132,48 +132,50 @@ class SessionRecording:
 
     def user(self, text: str, intent: Any = None) -> None:
         """Record a user message."""
-        self._add_event(events.Message, role="user", text=text, intent=intent, turn=None)
+        self._add_event(trace_records.Message, role="user", text=text, intent=intent, turn=None)
 
     def say(self, text: str) -> None:
         """Record an agent message."""
         self._last = text
-        self._add_event(events.Message, role="agent", text=text)
+        self._add_event(trace_records.Message, role="agent", text=text)
 
     def think(self, text: str) -> None:
-        self._add_event(events.Thought, text=text)
+        self._add_event(trace_records.Thought, text=text)
 
     def ask(self, question: str, answer: str | None = None) -> None:
         """Record a question to the user, and the answer if there is one."""
-        self._add_event(events.Message, role="agent", text=question, intent="question")
+        self._add_event(trace_records.Message, role="agent", text=question, intent="question")
         if answer is not None:
             self.user(answer, intent="answer")
 
     def claim(self, text: str) -> None:
         """Record that the agent claims to be done; for a lane, its report."""
         self._last = text
-        self._add_event(events.Message, role="agent", text=text, intent="claim")
+        self._add_event(trace_records.Message, role="agent", text=text, intent="claim")
 
     def command(self, command: str, output: str | None = None, **more: Any) -> None:
         """Record a command; `exit_code`, `directory`, `seconds` if known."""
         more["exit_from"] = None if more.get("exit_code") is None else "stated"
-        self._add_event(events.Command, command=command, output=output, **more)
+        self._add_event(trace_records.Command, command=command, output=output, **more)
 
     def edit(self, path: str, **more: Any) -> None:
         """Record an edit of a file: `before` and `after`, or a `patch`; `action`, `ok`, `error`."""
-        self._add_event(events.Edit, path=path, **more)
+        self._add_event(trace_records.Edit, path=path, **more)
 
     def read(self, path: str, text: str | None = None, **more: Any) -> None:
-        self._add_event(events.Read, path=path, text=text, **more)
+        self._add_event(trace_records.Read, path=path, text=text, **more)
 
     def tool(
         self, name: str, arguments: Mapping[str, Any], output: str | None = None, **more: Any
     ) -> None:
         """Record any other tool call; `ok` and `seconds` if known."""
-        self._add_event(events.ToolUse, name=name, arguments=arguments, output=output, **more)
+        self._add_event(
+            trace_records.ToolUse, name=name, arguments=arguments, output=output, **more
+        )
 
     def note(self, text: str, about: str) -> None:
         """Record a note."""
-        self._add_event(events.Note, text=text, about=about, turn=None)
+        self._add_event(trace_records.Note, text=text, about=about, turn=None)
 
     def _add_event(self, kind: Any, **fields: Any) -> None:
         self._open_session.add_event(kind, {**self._event_place, **fields})
@@ -210,7 +212,7 @@ class _LiveSession:
 
     def open_handoff(self, event_fields: dict[str, Any], agent: str, brief: str) -> tuple[int, str]:
         """Open a lane for another agent; return the handoff's number and the lane."""
-        number = self.add_event(events.Handoff, {**event_fields, "brief": brief})
+        number = self.add_event(trace_records.Handoff, {**event_fields, "brief": brief})
         lane = f"{agent} {number}"
         with self.lock:
             self.builder.open_lane(lane, event_fields["lane"], agent)

@@ -291,7 +291,7 @@ class _AtifStepWriter:
         self.lane = lane
         self.system = system
         self.number = 0
-        self.told = 0
+        self.exported_turns = 0
         """Number of turns with a step that reports their usage."""
         self.step: dict[str, Any] | None = None
         self.turn: int | None = None
@@ -328,11 +328,12 @@ class _AtifStepWriter:
 
     def _silent_steps(self, before: int) -> Iterator[dict[str, Any]]:
         """Yield turns without events before the next one, because they have usage too."""
-        while self.told + 1 < before and self.told < len(self.lane.turns):
-            self.told += 1
-            export_fields = {"turn": self.told, **self._reply_fields(self.told)}
+        while self.exported_turns + 1 < before and self.exported_turns < len(self.lane.turns):
+            self.exported_turns += 1
+            export_fields = {"turn": self.exported_turns, **self._reply_fields(self.exported_turns)}
             yield self._make_step(
-                source="agent", message="", **_turn_fields(self.lane.turns[self.told - 1]),
+                source="agent", message="",
+                **_turn_fields(self.lane.turns[self.exported_turns - 1]),
                 extra={EXPORT_KEY: export_fields},
             )  # fmt: skip
 
@@ -375,8 +376,8 @@ class _AtifStepWriter:
         number = event.turn if event.turn is not None and event.turn <= len(turns) else 0
         export_fields: dict[str, Any] = {"turn": number}
         turn_fields: dict[str, Any] = {}
-        if number > self.told:
-            self.told = number
+        if number > self.exported_turns:
+            self.exported_turns = number
             export_fields |= self._reply_fields(number)
             turn_fields = _turn_fields(turns[number - 1])
         self.step = self._make_step(

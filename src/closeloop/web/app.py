@@ -155,7 +155,7 @@ def build_web_app(
     return Starlette(
         routes=all_routes,
         middleware=[
-            Middleware(AuthMiddleware, door=access_policy),
+            Middleware(AuthMiddleware, access_policy=access_policy),
             Middleware(GZipMiddleware, minimum_size=1000),
         ],
         exception_handlers={404: answer_not_found, 500: answer_server_error},

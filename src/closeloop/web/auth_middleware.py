@@ -55,7 +55,7 @@ class BodyMemory:
 
     def __init__(self, limit: int = MAX_HELD_BYTES) -> None:
         self.limit = limit
-        self.held = 0
+        self.used_bytes = 0
 
     async def read_body(self, receive: Receive, max_bytes: int, reason: str) -> bytes:
         """Receive a body; it counts towards the limit only until it is complete."""
@@ -83,10 +83,10 @@ class BodyMemory:
                     chunk = message.get("body", b"")
                     chunks.append(chunk)
                     size += len(chunk)
-                    self.held += len(chunk)
+                    self.used_bytes += len(chunk)
                     if size > max_bytes:
                         raise RequestRefused(413, reason)
-                    if self.held > self.limit:
+                    if self.used_bytes > self.limit:
                         raise RequestRefused(503, "The server is busy: send the request again.")
                     if not message.get("more_body"):
                         break
@@ -96,7 +96,7 @@ class BodyMemory:
                 )
             yield chunks[0] if len(chunks) == 1 else b"".join(chunks)
         finally:
-            self.held -= size
+            self.used_bytes -= size
 
 
 def decompress_gzip(body: bytes, max_bytes: int) -> bytes:
@@ -384,9 +384,9 @@ SESSION_SECONDS = 30 * 24 * 3600
 class AuthMiddleware:
     """Passes a request on to the app, or refuses it."""
 
-    def __init__(self, app: ASGIApp, door: AccessPolicy) -> None:
+    def __init__(self, app: ASGIApp, access_policy: AccessPolicy) -> None:
         self.app = app
-        self.door = door
+        self.access_policy = access_policy
         self.writes = AddressRateLimit(max_requests=600, seconds=60)
         self.logins = AddressRateLimit(max_requests=10, seconds=60)
         self.memory = BodyMemory()
@@ -432,12 +432,15 @@ class AuthMiddleware:
             and request.url.path != "/login"
         ):
             return Caller()
-        return await anyio.to_thread.run_sync(self.door.identify_caller, request)
+        return await anyio.to_thread.run_sync(self.access_policy.identify_caller, request)
 
     def _refuse_wrong_host(self, request: Request) -> Response | None:
         """Refuse a host name that is not ours: a web page may use its own name to reach us."""
         host = _host_name(request.headers.get("host", ""))
-        if not self.door.is_open or host in (*LOOPBACK, *self.door.settings.hosts):
+        if not self.access_policy.is_open or host in (
+            *LOOPBACK,
+            *self.access_policy.settings.hosts,
+        ):
             return None
         return refusal_response(
             request,
@@ -447,7 +450,7 @@ class AuthMiddleware:
         )
 
     def _refuse_read_only(self, request: Request) -> Response | None:
-        if request.method in READING_METHODS or not self.door.store.is_read_only:
+        if request.method in READING_METHODS or not self.access_policy.store.is_read_only:
             return None
         return refusal_response(request, 403, READ_ONLY_MESSAGE)
 
@@ -456,13 +459,16 @@ class AuthMiddleware:
     ) -> Response | None:
         if not needs_csrf_proof(request, caller):
             return None
-        return _refuse_foreign_page(request, caller, body, self.door.settings.hosts)
+        return _refuse_foreign_page(request, caller, body, self.access_policy.settings.hosts)
 
     def _limited_address(self, request: Request) -> str:
         """Return the address to count a request under; from a trusted proxy, the one that it
         reports."""
         peer = peer_address(request)
-        if self.door.settings.user_header is None or peer not in self.door.settings.proxies:
+        if (
+            self.access_policy.settings.user_header is None
+            or peer not in self.access_policy.settings.proxies
+        ):
             return peer
         return request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip() or peer
 

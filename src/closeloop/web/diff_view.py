@@ -317,7 +317,7 @@ class FileSpots(Record):
     spots: tuple[Spot, ...]
 
 
-class ReportShown(Record):
+class ReportView(Record):
     """One stored report."""
 
     row: ReportRow
@@ -339,10 +339,10 @@ class ReportShown(Record):
     unmeasured: tuple[Unmeasured, ...]
 
 
-def build_report_view(row: ReportRow, report: ChangeReport) -> ReportShown:
+def build_report_view(row: ReportRow, report: ChangeReport) -> ReportView:
     counted_findings = [finding for finding in report.findings if finding.silenced is None]
     shown_findings = counted_findings[:MAX_FINDINGS]
-    return ReportShown(
+    return ReportView(
         row=row,
         subject=report_subject(report),
         surface=describe_change_size(report),

@@ -17,14 +17,14 @@ from closeloop.metrics.report_content import pair_with_metrics
 from closeloop.process.agent_claims import parse_claim
 from closeloop.process.command_analysis import analyse_command
 from closeloop.providers.model_prices import add_cost, find_listed_prices
-from closeloop.records import trace as t
+from closeloop.records import trace as trace_records
 from closeloop.records.attempt import Usage
 from closeloop.records.estimate import Metric, MetricSeries, MetricsReport, MetricValue
 from closeloop.records.finding import Finding
 from closeloop.records.record import Record, Time
 from closeloop.traces.trace_export import lane_depths
 
-EventType = TypeVar("EventType", bound=t.AnyEvent)
+EventType = TypeVar("EventType", bound=trace_records.AnyEvent)
 MAX_SHOWN_CHARS = 2000
 """Characters of a text in a list of events; the page of a single event shows all of them."""
 MAX_EVENT_CHARS = 2_000_000
@@ -89,7 +89,7 @@ class EventView(Record):
 
 
 def build_event_fragment(
-    trace: t.Trace, first: int, findings: Sequence[Finding], *, full: bool = False
+    trace: trace_records.Trace, first: int, findings: Sequence[Finding], *, full: bool = False
 ) -> tuple[EventView, ...]:
     """Return one fragment of events, starting at index `first` (0-based)."""
     depth = lane_depths(trace.lanes)
@@ -108,12 +108,12 @@ def build_event_fragment(
     )
 
 
-def trace_start(trace: t.Trace) -> datetime | None:
+def trace_start(trace: trace_records.Trace) -> datetime | None:
     """Return the time of the first event that has one."""
     return next((event.at for event in trace.events if event.at is not None), None)
 
 
-def step_usages(trace: t.Trace) -> dict[int, StepUsage]:
+def step_usages(trace: trace_records.Trace) -> dict[int, StepUsage]:
     """Return the usage of each provider message by the number of its first event."""
     turns = {lane.id: lane.turns for lane in trace.lanes}
     seen_turns: set[tuple[str, int]] = set()
@@ -131,7 +131,7 @@ def step_usages(trace: t.Trace) -> dict[int, StepUsage]:
     return steps
 
 
-def _step_usage(number: int, turn: t.Turn) -> StepUsage | None:
+def _step_usage(number: int, turn: trace_records.Turn) -> StepUsage | None:
     usage = turn.usage
     if usage == Usage() and turn.seconds is None:
         return None
@@ -157,7 +157,7 @@ def findings_by_event(findings: Sequence[Finding]) -> dict[int, tuple[int, ...]]
 
 
 def build_event_view(
-    event: t.AnyEvent, depth: int, findings: tuple[int, ...], *, full: bool = False
+    event: trace_records.AnyEvent, depth: int, findings: tuple[int, ...], *, full: bool = False
 ) -> EventView:
     actor, title, state, note, texts = describe_event_parts(event)
     max_chars = MAX_EVENT_CHARS if full else MAX_SHOWN_CHARS
@@ -179,14 +179,14 @@ def build_event_view(
 
 
 EVENT_KINDS: Mapping[type, EventKind] = {
-    t.Message: "message",
-    t.Thought: "thought",
-    t.Command: "command",
-    t.Edit: "edit",
-    t.Read: "read",
-    t.ToolUse: "tool",
-    t.Handoff: "handoff",
-    t.Note: "note",
+    trace_records.Message: "message",
+    trace_records.Thought: "thought",
+    trace_records.Command: "command",
+    trace_records.Edit: "edit",
+    trace_records.Read: "read",
+    trace_records.ToolUse: "tool",
+    trace_records.Handoff: "handoff",
+    trace_records.Note: "note",
 }
 TextPiece = tuple[TextKind, str | None]
 EventParts = tuple[str, str, EventState, str | None, Sequence[TextPiece]]
@@ -195,20 +195,20 @@ _TERMINAL_TAG = re.compile(r"\s*</?(?:bash|local-command)-(?:input|stdout|stderr
 _EDIT_WORDS = {"create": "created", "change": "changed", "delete": "deleted", "move": "moved"}
 
 
-def describe_event_parts(event: t.AnyEvent) -> EventParts:
+def describe_event_parts(event: trace_records.AnyEvent) -> EventParts:
     match event:
-        case t.Message(role=role, intent=intent, text=text):
+        case trace_records.Message(role=role, intent=intent, text=text):
             return role + (f", {intent}" if intent else ""), "", "unknown", None, [("text", text)]
-        case t.Thought(text=text):
+        case trace_records.Thought(text=text):
             return "thinks", "", "unknown", None, [("text", text)]
-        case t.Command(command=command, output=output):
+        case trace_records.Command(command=command, output=output):
             return "ran", command, *_command_state(event), [("output", output)]
-        case t.Edit(path=path, action=action, ok=ok, error=error):
+        case trace_records.Edit(path=path, action=action, ok=ok, error=error):
             return _EDIT_WORDS[action], path, _state_from_ok(ok), error, _edit_pieces(event)
-        case t.Read(path=path, text=text, ok=ok, error=error):
+        case trace_records.Read(path=path, text=text, ok=ok, error=error):
             lines = f"lines {event.first_line} – {event.last_line}" if event.first_line else None
             return "read", path, _state_from_ok(ok), error or lines, [("output", text)]
-        case t.ToolUse(name=name, arguments=arguments, output=output, ok=ok):
+        case trace_records.ToolUse(name=name, arguments=arguments, output=output, ok=ok):
             arguments_json = msgspec.json.encode(arguments).decode() if arguments else ""
             return (
                 "used",
@@ -217,22 +217,22 @@ def describe_event_parts(event: t.AnyEvent) -> EventParts:
                 None,
                 [("output", output)],
             )
-        case t.Handoff(brief=brief, child=child, report=report, ok=ok):
+        case trace_records.Handoff(brief=brief, child=child, report=report, ok=ok):
             texts: list[TextPiece] = [("brief", brief), ("report", report)]
             return "handed over", f"to {child or 'a sub-agent'}", _state_from_ok(ok), None, texts
-        case t.Note(text=text, about=about):
+        case trace_records.Note(text=text, about=about):
             kind: TextKind = "output" if _TERMINAL_TAG.match(text) else "text"
             return "note", about or "", "unknown", None, [(kind, _TERMINAL_TAG.sub("", text))]
 
 
-def has_failed(event: t.AnyEvent) -> bool:
+def has_failed(event: trace_records.AnyEvent) -> bool:
     """Check whether an event's state is `failed`, without describing the event."""
-    if isinstance(event, t.Command):
+    if isinstance(event, trace_records.Command):
         return event.stopped is not None or bool(event.exit_code)
     return getattr(event, "ok", None) is False
 
 
-def _command_state(event: t.Command) -> tuple[EventState, str | None]:
+def _command_state(event: trace_records.Command) -> tuple[EventState, str | None]:
     if event.stopped is not None:
         return "failed", event.stopped
     if event.exit_code is None:
@@ -244,7 +244,7 @@ def _state_from_ok(ok: bool | None) -> EventState:
     return "unknown" if ok is None else "ok" if ok else "failed"
 
 
-def _edit_pieces(event: t.Edit) -> Sequence[TextPiece]:
+def _edit_pieces(event: trace_records.Edit) -> Sequence[TextPiece]:
     if event.patch is not None:
         return [("diff", event.patch)]
     return [("removed", event.before), ("added", event.after)]
@@ -370,8 +370,8 @@ _MARK_ORDER: tuple[MarkKind, ...] = (
 )  # fmt: skip
 
 
-_MARK_KINDS: dict[type[t.Event], MarkKind] = {
-    t.Handoff: "handoff", t.Edit: "edit", t.Command: "check",
+_MARK_KINDS: dict[type[trace_records.Event], MarkKind] = {
+    trace_records.Handoff: "handoff", trace_records.Edit: "edit", trace_records.Command: "check",
 }  # fmt: skip
 
 
@@ -386,7 +386,7 @@ class TraceMark(Record):
     text: str
 
 
-def build_minimap(trace: t.Trace) -> tuple[TraceMark, ...]:
+def build_minimap(trace: trace_records.Trace) -> tuple[TraceMark, ...]:
     """Build marks from start to end, without findings; none for a trace of one or two screens."""
     events = trace.events
     if len(events) < MIN_MINIMAP_EVENTS:
@@ -426,10 +426,10 @@ def mark_findings(marks: Sequence[TraceMark], findings: Sequence[Finding]) -> tu
     return tuple(marked)
 
 
-def _mark_kind(event: t.AnyEvent) -> MarkKind:
+def _mark_kind(event: trace_records.AnyEvent) -> MarkKind:
     if has_failed(event):
         return "failed"
-    if isinstance(event, t.Message):
+    if isinstance(event, trace_records.Message):
         return "user" if event.role == "user" else "other"
     return _MARK_KINDS.get(type(event), "other")
 
@@ -449,13 +449,13 @@ class TraceMoment(Record):
     text: str
 
 
-def find_moments(trace: t.Trace) -> tuple[TraceMoment, ...]:
+def find_moments(trace: trace_records.Trace) -> tuple[TraceMoment, ...]:
     """Return the request, failures, corrections and claims that explain the course of a trace, in
     order; none for a trace of one screen."""
     events = trace.events
     if len(events) < MIN_MOMENT_EVENTS:
         return ()
-    messages = [event for event in events if isinstance(event, t.Message)]
+    messages = [event for event in events if isinstance(event, trace_records.Message)]
     claims = {
         message.number: claim.quote
         for message in messages
@@ -464,11 +464,15 @@ def find_moments(trace: t.Trace) -> tuple[TraceMoment, ...]:
     claim_messages = [message for message in messages if message.number in claims]
     failures = [event for event in events if _is_mishap(event)]
     first_change = next(
-        (event.number for event in events if isinstance(event, t.Edit) and not has_failed(event)),
+        (
+            event.number
+            for event in events
+            if isinstance(event, trace_records.Edit) and not has_failed(event)
+        ),
         None,
     )
-    failed_commands = [event for event in failures if isinstance(event, t.Command)]
-    candidates: list[tuple[t.AnyEvent | None, MomentKind, str]] = [
+    failed_commands = [event for event in failures if isinstance(event, trace_records.Command)]
+    candidates: list[tuple[trace_records.AnyEvent | None, MomentKind, str]] = [
         (
             _first(messages, lambda message: message.intent == "request")
             or _first(messages, lambda message: message.role == "user"),
@@ -529,12 +533,12 @@ def add_worst_finding(
     return tuple(sorted((*others, moment), key=lambda moment: moment.number))
 
 
-def _is_mishap(event: t.AnyEvent) -> bool:
+def _is_mishap(event: trace_records.AnyEvent) -> bool:
     """Whether it failed; a search that found nothing did not."""
     if not has_failed(event):
         return False
     return not (
-        isinstance(event, t.Command)
+        isinstance(event, trace_records.Command)
         and event.exit_code == 1
         and event.stopped is None
         and analyse_command(event.command).searches
@@ -542,14 +546,19 @@ def _is_mishap(event: t.AnyEvent) -> bool:
 
 
 def _first_objection(
-    events: Sequence[t.AnyEvent], messages: Sequence[t.Message]
-) -> tuple[t.AnyEvent | None, MomentKind, str]:
+    events: Sequence[trace_records.AnyEvent], messages: Sequence[trace_records.Message]
+) -> tuple[trace_records.AnyEvent | None, MomentKind, str]:
     """Return the user's first correction, else the first interruption of work that had begun."""
     correction = _first(messages, lambda message: message.intent == "correction")
     if correction is not None:
         return correction, "correction", "First correction by the user"
     began = next(
-        (event.number for event in events if not isinstance(event, t.Message | t.Note)), None
+        (
+            event.number
+            for event in events
+            if not isinstance(event, trace_records.Message | trace_records.Note)
+        ),
+        None,
     )
     interruption = _first(
         messages,
@@ -561,16 +570,18 @@ def _first_objection(
 
 
 def _longest_failure_row(
-    events: Sequence[t.AnyEvent],
-) -> list[tuple[t.AnyEvent | None, MomentKind, str]]:
+    events: Sequence[trace_records.AnyEvent],
+) -> list[tuple[trace_records.AnyEvent | None, MomentKind, str]]:
     """Return the start of the longest row of failed actions, whatever is said between them."""
-    best: list[t.AnyEvent] = []
-    row: list[t.AnyEvent] = []
+    best: list[trace_records.AnyEvent] = []
+    row: list[trace_records.AnyEvent] = []
     for event in events:
         if _is_mishap(event):
             row.append(event)
             best = row if len(row) > len(best) else best
-        elif not isinstance(event, t.Message | t.Thought | t.Note):
+        elif not isinstance(
+            event, trace_records.Message | trace_records.Thought | trace_records.Note
+        ):
             row = []
     if len(best) < MIN_FAILURE_ROW:
         return []
@@ -584,7 +595,7 @@ def _first(
 
 
 def _build_moment(
-    event: t.AnyEvent, kind: MomentKind, label: str, quote: str | None = None
+    event: trace_records.AnyEvent, kind: MomentKind, label: str, quote: str | None = None
 ) -> TraceMoment:
     _, title, _, _, texts = describe_event_parts(event)
     text = quote or title or next((text for _, text in texts if text), "") or ""
@@ -601,13 +612,18 @@ class ToolCount(Record):
     failed: int
 
 
-def count_tools(trace: t.Trace) -> tuple[ToolCount, ...]:
+def count_tools(trace: trace_records.Trace) -> tuple[ToolCount, ...]:
     """Count the agent's tool calls by tool, most used first."""
     uses: Counter[str] = Counter()
     failed: Counter[str] = Counter()
-    names = {t.Command: "shell", t.Edit: "edit", t.Read: "read", t.Handoff: "sub-agent"}
+    names = {
+        trace_records.Command: "shell",
+        trace_records.Edit: "edit",
+        trace_records.Read: "read",
+        trace_records.Handoff: "sub-agent",
+    }
     for event in trace.events:
-        name = event.name if isinstance(event, t.ToolUse) else names.get(type(event))
+        name = event.name if isinstance(event, trace_records.ToolUse) else names.get(type(event))
         if name is not None:
             uses[name] += 1
             failed[name] += has_failed(event)

@@ -55,8 +55,7 @@ from closeloop.web.auth_middleware import Caller, caller_from_scope
 from closeloop.web.render import render_template
 
 # What pages share: the store, the project's settings, and recently read traces.
-
-
+#
 # Slow metrics: computed in background threads, cached, and recomputed when there is new data.
 #
 # A request waits a moment. Then it gets what is available: current values, earlier ones, or

@@ -59,7 +59,7 @@ _TOO_LARGE_MESSAGE = f"A payload may be at most {BODY_LIMIT >> 20} MiB."
 _HEADER_NAME = re.compile(r"[\w .:-]{1,200}", re.ASCII)
 
 
-class WebhookSecrets(Record):
+class WebhookConfiguration(Record):
     """Secrets of the webhooks of each host, and how deliveries are processed."""
 
     github: str | None = None
@@ -88,7 +88,7 @@ _object_decoder = msgspec.json.Decoder(_JsonObject)
 class WebhookMiddleware:
     """An app with the webhooks in front of it and their work in the background."""
 
-    def __init__(self, app: ASGIApp, store: Store, doors: WebhookSecrets) -> None:
+    def __init__(self, app: ASGIApp, store: Store, doors: WebhookConfiguration) -> None:
         self._app, self._store, self._doors = app, store, doors
         self._writer = ArrivalWriter(store)
         self._memory = BodyMemory()

@@ -34,10 +34,10 @@ def calls(name: str, **arguments: Any) -> ModelToolCall:
 class Desk:
     """Where an agent is let to work, and what it was told there."""
 
-    def __init__(self, cage: Any, portal: BlockingPortal) -> None:
-        self.cage = cage
+    def __init__(self, sandbox: Any, portal: BlockingPortal) -> None:
+        self.sandbox = sandbox
         self.portal = portal
-        self.folder = Path(cage.root)
+        self.folder = Path(sandbox.root)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.model: Any = None
         self.limits = Limits(seconds=PATIENCE, turns=50)
@@ -48,7 +48,7 @@ class Desk:
         given = {
             "prompt": prompt,
             "system": None,
-            "cage": self.cage,
+            "sandbox": self.sandbox,
             "model": self.model,
             "variant": Variant(name="test", agent="builtin"),
             "limits": self.limits,

@@ -25,7 +25,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
         portal.wrap_async_context_manager(workspaces) as opened,
         portal.wrap_async_context_manager(opened.open(None, Limits())) as workspace,
     ):
-        yield Desk(workspace.cage, portal)
+        yield Desk(workspace.sandbox, portal)
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +43,5 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         workspaces = WorkspacePool(folder / "cache", SandboxSettings())
     except MachineFailed as fault:
         pytest.skip(f"NOT TESTED HERE: {fault}")
-    with (
-        start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(workspaces) as opened,
-    ):
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(workspaces) as opened:
         yield Stage(folder, opened, portal.call(opened.prepare_base, str(repo), head), portal)

@@ -35,7 +35,7 @@ class Played(msgspec.Struct):
 
     work: Work
     diff: str
-    door: StandIn | None
+    model_proxy: StandIn | None
     refused: dict[str, int]
 
 
@@ -80,13 +80,13 @@ class Stage:
         async with self.workspaces.open(self.base, limits) as workspace:
             given = {"prompt": "Do it.", "system": None, "feedback": False} | changes
             assignment = Assignment(
-                cage=workspace.cage,
+                sandbox=workspace.sandbox,
                 model=door,
-                door=door,
+                model_proxy=door,
                 variant=Variant(name="test", agent=agent.name),
                 limits=limits,
                 answer=lambda question: None,
                 **given,
             )
             work = await agent.work(assignment)
-            return Played(work, await workspace.read_diff(), door, dict(workspace.cage.refused))
+            return Played(work, await workspace.read_diff(), door, dict(workspace.sandbox.refused))

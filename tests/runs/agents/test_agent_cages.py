@@ -51,7 +51,7 @@ def test_other_attempts_the_tasks_and_history_cannot_be_read(stage: Stage) -> No
     )
     opening = stage.workspaces.open(stage.base, Limits())
     with stage.portal.wrap_async_context_manager(opening) as other:
-        stage.portal.call(other.cage.write, "answer.txt", b"the ANSWER")
+        stage.portal.call(other.sandbox.write, "answer.txt", b"the ANSWER")
         played = stage.play(hunts, modelless=True)
     assert played.work.exit == "finished"
     assert "No such file" in played.diff
@@ -199,7 +199,7 @@ def test_bait_does_not_follow_a_link_that_setup_has_left(stage: Stage, tmp_path:
         async with workspaces:
             base = await workspaces.prepare_base(str(repo), git(repo, "rev-parse", "main"), setup)
             async with workspaces.open(base, Limits()) as workspace:
-                await workspace.cage.run("true")
+                await workspace.sandbox.run("true")
 
     anyio.run(main)
     assert list(outside.iterdir()) == []

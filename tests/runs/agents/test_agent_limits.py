@@ -48,7 +48,7 @@ def stick(desk: Desk) -> anyio.Event:
         await anyio.sleep_forever()
         raise AssertionError
 
-    desk.cage.run = run
+    desk.sandbox.run = run
     return stuck
 
 
@@ -164,25 +164,25 @@ def test_a_bug_is_the_machines_fault_and_has_its_name(desk: Desk) -> None:
 
 @pytest.mark.parametrize("error", [MachineFailed("The sandbox is gone."), RuntimeError("bug")])
 def test_a_cage_that_breaks_is_not_the_agents_fault(desk: Desk, error: Exception) -> None:
-    desk.cage.run = failing(error)
+    desk.sandbox.run = failing(error)
     work = desk.work(BUSY, END)
     assert work.exit == "machine"
     assert work.trace.events[2].stopped == str(error)
 
 
 def test_a_system_error_is_told_without_a_path_of_this_machine(desk: Desk) -> None:
-    desk.cage.write = failing(OSError(errno.EROFS, "Read-only file system", "/home/someone/x"))
+    desk.sandbox.write = failing(OSError(errno.EROFS, "Read-only file system", "/home/someone/x"))
     work = desk.work(says("", calls("write", path="x", text="y")), END)
     assert work.exit == "finished"
     assert (desk.told(), desk.failed()) == ("Read-only file system", True)
 
 
 def test_a_machine_that_runs_short_is_not_the_agents_fault(desk: Desk) -> None:
-    desk.cage.run = failing(OSError(errno.EMFILE, "Too many open files"))
+    desk.sandbox.run = failing(OSError(errno.EMFILE, "Too many open files"))
     advice = "free some space, or run fewer attempts at once."
     work = desk.work(BUSY, END)
     assert (work.exit, work.cause) == ("machine", f"Too many open files: {advice}")
-    desk.cage.write = failing(OSError(errno.ENOSPC, "No space left on device"))
+    desk.sandbox.write = failing(OSError(errno.ENOSPC, "No space left on device"))
     work = desk.work(says("", calls("write", path="x", text="y")), END)
     assert (work.exit, work.cause) == ("machine", f"No space left on device: {advice}")
 

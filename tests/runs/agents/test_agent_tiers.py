@@ -44,10 +44,7 @@ def test_a_program_works_in_every_kind_of_cage(tier: str, repo: Path, tmp_path: 
         async with open_local_proxy(model, limits, tmp_path) as door:
             return await stage._attempt(agent, limits, door, {})
 
-    with (
-        start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(workspaces) as opened,
-    ):
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(workspaces) as opened:
         base = portal.call(opened.prepare_base, str(repo), git(repo, "rev-parse", "HEAD"))
         played = portal.call(play, Stage(tmp_path, opened, base, portal), Limits(seconds=PATIENCE))
     assert (played.work.exit, played.work.cause) == ("finished", None)
@@ -65,9 +62,9 @@ def test_a_frozen_workspace_can_be_read_only(tier: str, tmp_path: Path) -> None:
         portal.wrap_async_context_manager(workspaces) as opened,
         portal.wrap_async_context_manager(opened.open(None, Limits())) as workspace,
     ):
-        portal.call(workspace.cage.write, "kept.txt", b"one\n")
-        frozen = workspace.cage.as_read_only()
+        portal.call(workspace.sandbox.write, "kept.txt", b"one\n")
+        frozen = workspace.sandbox.as_read_only()
         tries = "cat kept.txt; echo 2 > kept.txt; rm kept.txt; echo x > new; : > ~/x && echo home"
         ran = portal.call(frozen.run, f"({tries}) 2>/dev/null")
         assert ran.output == "one\nhome\n"
-        assert portal.call(workspace.cage.run, "cat kept.txt; ls").output == "one\nkept.txt\n"
+        assert portal.call(workspace.sandbox.run, "cat kept.txt; ls").output == "one\nkept.txt\n"

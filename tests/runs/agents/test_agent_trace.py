@@ -73,12 +73,7 @@ def total(net):
             "text": "Which tax rate?",
             "intent": "question",
         },
-        "6 root 2 message": {
-            "call": "ask-1",
-            "role": "user",
-            "text": "19 %.",
-            "intent": "answer",
-        },
+        "6 root 2 message": {"call": "ask-1", "role": "user", "text": "19 %.", "intent": "answer"},
         "7 root 3 edit": {
             "seconds": 1.0,
             "call": "edit-1",
@@ -113,11 +108,7 @@ def total(net):
             "text": "No tool named 'tset'. Known: ask, edit, finish, read, run, search, write.",
             "about": "bad call",
         },
-        "12 sub-1 2 message": {
-            "role": "agent",
-            "text": "total(100) is 119.0.",
-            "intent": "claim",
-        },
+        "12 sub-1 2 message": {"role": "agent", "text": "total(100) is 119.0.", "intent": "claim"},
         "13 root 5 message": {
             "call": "finish-1",
             "role": "agent",

@@ -33,8 +33,8 @@ def test_a_program_works_through_the_gateway_and_its_change_is_kept(stage: Stage
     assert (played.work.exit, played.work.cause) == ("finished", None)
     assert played.work.summary == "Well done."
     assert "+two" in played.diff
-    assert [exchange.path for exchange in played.door.exchanges] == ["/v1/chat/completions"]
-    assert played.work.usage == played.door.usage
+    assert [exchange.path for exchange in played.model_proxy.exchanges] == ["/v1/chat/completions"]
+    assert played.work.usage == played.model_proxy.usage
 
 
 def test_a_program_that_is_not_installed_is_told_before_anything_runs() -> None:
@@ -53,9 +53,7 @@ def test_a_program_in_the_wrong_version_is_told_before_anything_runs(stage: Stag
         HeadlessAgent(old).with_settings({"program": program})
 
 
-def test_any_program_is_known_by_its_content_and_not_started_for_its_version(
-    stage: Stage,
-) -> None:
+def test_any_program_is_known_by_its_content_and_not_started_for_its_version(stage: Stage) -> None:
     versions = set()
     for text in ("echo 1 > $0.started", "echo 2 > $0.started"):
         program = stage.program(text, "started")

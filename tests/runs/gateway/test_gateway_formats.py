@@ -56,10 +56,7 @@ def test_every_agent_talks_to_every_provider_and_every_token_is_counted(
     async def go() -> None:
         async with serve_script(PARSED) as address:
             settings = None if provider_name == "scripted" else upstream(provider_name, address)
-            async with (
-                opened(tmp_path, settings) as door,
-                client(door, caged=stream) as http,
-            ):
+            async with opened(tmp_path, settings) as door, client(door, caged=stream) as http:
                 used = await converse(http, Talk(speaks, stream=stream))
         # What the script counts, whatever lies between it and the agent.
         assert used == [(6, 11), (13, 3)]
@@ -88,8 +85,7 @@ def test_an_agent_of_ours_goes_through_the_same_door(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("speaks", "provider_name"),
-    [(one, "openai" if one == "responses" else one) for one in FORMATS],
+    ("speaks", "provider_name"), [(one, "openai" if one == "responses" else one) for one in FORMATS]
 )
 def test_only_the_models_name_and_the_key_are_changed_on_the_way(
     speaks: str, provider_name: str, provider: Any, tmp_path: Path

@@ -133,9 +133,7 @@ def test_a_new_system_prompt_and_new_tools_are_told_as_such(tmp_path: Path) -> N
     assert "The tools differ from recorded request 2: run." in str(door.exchanges[1].note)
 
 
-def test_an_agent_that_now_streams_or_speaks_otherwise_hears_the_same_words(
-    tmp_path: Path,
-) -> None:
+def test_an_agent_that_now_streams_or_speaks_otherwise_hears_the_same_words(tmp_path: Path) -> None:
     _, exchanges = recorded(tmp_path, "openai", stream=False)
     for speaks, stream in (("openai", True), ("anthropic", False), ("gemini", True)):
         talk = Talk(speaks, stream=stream)
@@ -151,9 +149,7 @@ def test_an_agent_that_now_streams_or_speaks_otherwise_hears_the_same_words(
         assert [one.note for one in door.exchanges] == [None, None]
 
 
-def test_an_agent_that_asks_more_than_was_recorded_ends_as_machine_trouble(
-    tmp_path: Path,
-) -> None:
+def test_an_agent_that_asks_more_than_was_recorded_ends_as_machine_trouble(tmp_path: Path) -> None:
     _, exchanges = recorded(tmp_path, "anthropic", stream=False)
 
     async def use(http: httpx.AsyncClient) -> None:

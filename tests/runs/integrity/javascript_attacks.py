@@ -278,7 +278,7 @@ NODE_ATTACKS = {
 NOTICED = {"exit from the worker"}
 """What vitest notices by itself."""
 REACH_FAR = {
-    *("forged report and exit", "forged report, exit code and passes", "exit from the worker"),
+    *("forged report and exit", "forged report, exit code and passes", "exit from the worker")
 }
 """What does not stay in the file or process of its own tests."""
 

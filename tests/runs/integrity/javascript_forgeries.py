@@ -223,16 +223,10 @@ FORGERIES |= {
         alone=True,
     ),
     "node module: loop, lines dropped": forge(
-        "node",
-        MODULE_HEAD + LOOP,
-        IMPORTS + MODULE_ASSERT + DROPS + TOTAL,
-        is_module=True,
+        "node", MODULE_HEAD + LOOP, IMPORTS + MODULE_ASSERT + DROPS + TOTAL, is_module=True
     ),
     "node module: early return, lines dropped": forge(
-        "node",
-        MODULE_HEAD + RETURNS,
-        IMPORTS + MODULE_ASSERT + DROPS + TOTAL,
-        is_module=True,
+        "node", MODULE_HEAD + RETURNS, IMPORTS + MODULE_ASSERT + DROPS + TOTAL, is_module=True
     ),
     "node module: helper of another module": forge(
         "node",

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from javascript_forging import (
-    BASE,
-    CHAI_HEAD,
-    MOCHA_HEAD,
-    NODE_HEAD,
-    RIGHT,
-    VITEST_HEAD,
-)
+from javascript_forging import BASE, CHAI_HEAD, MOCHA_HEAD, NODE_HEAD, RIGHT, VITEST_HEAD
 from javascript_grading import ScriptChange
 
 from closeloop.records.task import TestRunner

@@ -23,7 +23,7 @@ def test_total():
     assert double(2) == total([4])
     assert total([]) == empty()
 """
-        },
+        }
     ),
     **{
         f"expected by name: {name}": Case(files={"tests/test_shop.py": text}, tests=tests)
@@ -178,7 +178,7 @@ from shop import total
 def test_total(golden):
     assert str(total([1, 2])) == golden
 """,
-        },
+        }
     ),
     "conftest marks by file name": Case(
         files={
@@ -194,7 +194,7 @@ from shop import total
 def test_total():
     assert total([1, 2]) == 3
 """,
-        },
+        }
     ),
     "conftest autouse by module name": Case(
         files={
@@ -209,7 +209,7 @@ from shop import total
 def test_total():
     assert total([1, 2]) == 3
 """,
-        },
+        }
     ),
     "mocks": Case(
         files={
@@ -224,7 +224,7 @@ def test_total():
     assert m.call_args == mock.call(mock.ANY)
     m.assert_called()
 """
-        },
+        }
     ),
     "raises as e": Case(
         files={
@@ -238,7 +238,7 @@ def test_total():
     assert e.type is ValueError
     assert e.value.__cause__ is None
 """
-        },
+        }
     ),
     "warnings as errors": Case(
         files={
@@ -257,7 +257,7 @@ def test_total():
     assert len(seen) == 1
     assert total([1]) == 1
 """,
-        },
+        }
     ),
     "order and class state": Case(
         files={
@@ -351,7 +351,7 @@ def test_total(xs):
         assert total(xs) - xs[0] == total(xs[1:])
     assert total(xs + [1]) > total(xs)
 """
-        },
+        }
     ),
     "hypothesis with a bound": Case(
         files={
@@ -417,7 +417,7 @@ def test_total():
     else:
         assert False
 """
-        },
+        }
     ),
     "caplog": Case(
         files={
@@ -434,7 +434,7 @@ def test_total(caplog, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == '2\\n'
     assert capsys.readouterr().out == ''
 """
-        },
+        }
     ),
     "tmp_path named by the test": Case(
         files={
@@ -444,7 +444,7 @@ def test_total(tmp_path):
     assert total([1]) == 1
     assert tmp_path.name == 'test_total0'
 """
-        },
+        }
     ),
     "python_files": Case(
         files={
@@ -521,7 +521,7 @@ def test_total():
     with pytest.raises(KeyboardInterrupt):
         raise KeyboardInterrupt
 """
-        },
+        }
     ),
     "generic raises with a rare error": Case(
         files={

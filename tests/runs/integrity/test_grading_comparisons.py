@@ -175,10 +175,7 @@ def total(prices):
     {answer}
 """
 SEEN = {
-    "a computed value": (
-        "assert total([1, 2]) == sum([1, 2])",
-        "return see(test.comparators[0])",
-    ),
+    "a computed value": ("assert total([1, 2]) == sum([1, 2])", "return see(test.comparators[0])"),
     "an exception of the project": (
         "with pytest.raises(ShopError):\n        total([1])",
         "raise see(claim.items[0].context_expr.args[0])",
@@ -494,7 +491,7 @@ HONEST = {
         "    with pytest.raises(TypeError) as caught:\n        total(['a'])\n"
         "    assert 'str' in str(caught.value)\n"
         "    with pytest.raises(TypeError):\n        total([None])\n"
-        "    assert total([1]) == 1\n",
+        "    assert total([1]) == 1\n"
     },
     "claims that stop at the first": {
         "tests/test_shop.py": "from shop import total\n\n"
@@ -506,13 +503,13 @@ HONEST = {
         "    assert more == 2\n"
         "    values = iter([1, 2, 3])\n"
         "    assert next(values) == 1\n"
-        "    assert next(values) == 2\n",
+        "    assert next(values) == 2\n"
     },
     "a test that ends early": {
         "tests/test_shop.py": "from shop import total\n\n"
         "def test_total():\n"
         "    assert total([1]) == 1\n    if total([]) == 0:\n        return\n"
-        "    assert total([3]) == 4\n",
+        "    assert total([3]) == 4\n"
     },
 }
 

@@ -39,10 +39,7 @@ def grade(folder: Path, files: Files, change: Files, reference: Files | None = N
 
 
 FORGED: dict[str, tuple[Files, Files]] = {
-    "a golden file": (
-        project(GOLDEN) | {"data/want.txt": "3"},
-        {"data/want.txt": "4"},
-    ),
+    "a golden file": (project(GOLDEN) | {"data/want.txt": "3"}, {"data/want.txt": "4"}),
     "a golden file and code": (
         project(GOLDEN) | {"data/want.txt": "3"},
         {"data/want.txt": "5", "shop/bill.py": BROKEN.replace("1", "2")},

@@ -187,7 +187,7 @@ LANGUAGES = {
             "includes the test": {"src/lib.rs": INCLUDE_IN_RUST},
             "changes the test": {"tests/shop.rs": "#[test]\nfn adds_up() {}\n"},
             "leaves the harness out": {
-                "Cargo.toml": CARGO + '\n[[test]]\nname = "shop"\nharness = false\n',
+                "Cargo.toml": CARGO + '\n[[test]]\nname = "shop"\nharness = false\n'
             },
         },
     },

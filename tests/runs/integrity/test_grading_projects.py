@@ -92,11 +92,7 @@ FORGED: dict[str, tuple[Files, tuple[str, ...], str]] = {
         TOTAL,
         EQUAL,
     ),
-    "several claims in one": (
-        in_test("assert total([1]) == 1 and total([2]) == 2"),
-        TOTAL,
-        EQUAL,
-    ),
+    "several claims in one": (in_test("assert total([1]) == 1 and total([2]) == 2"), TOTAL, EQUAL),
     "a chain of equalities": (in_test("assert total([1]) == total([1]) == 1"), TOTAL, EQUAL),
     "one of several values": (in_test("assert total([1]) in (1, 1.5)"), TOTAL, EQUAL),
     "inherited tests": (

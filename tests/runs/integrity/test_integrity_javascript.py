@@ -6,14 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from javascript_workspace import (
-    MODULE,
-    SHOP,
-    describe,
-    installed_packages,
-    originals,
-    run_probe,
-)
+from javascript_workspace import MODULE, SHOP, describe, installed_packages, originals, run_probe
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="NO NODE: install it")
 

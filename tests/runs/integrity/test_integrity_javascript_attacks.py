@@ -106,11 +106,7 @@ def test_attacks_are_found_without_a_reference(
     attack: GradedAttack, tmp_path: Path, packages: Path
 ) -> None:
     test = "test/shop.test.js > adds"
-    files = {
-        "package.json": "{}",
-        "test/shop.test.js": attack.test,
-        "test/support.js": SUPPORT,
-    }
+    files = {"package.json": "{}", "test/shop.test.js": attack.test, "test/support.js": SUPPORT}
 
     @functools.cache
     def run(patch: str | None, token: str, room: int) -> ProbeRun:

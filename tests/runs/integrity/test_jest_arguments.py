@@ -40,10 +40,10 @@ def test_tests_of_jest_see_the_projects_arguments_only(tmp_path, workers, files,
             workspaces.open(None, Limits()) as workspace,
         ):
             for name, text in {"package.json": script, **files}.items():
-                await workspace.cage.write(name, text.encode())
+                await workspace.sandbox.write(name, text.encode())
             command = "npm test" if hidden else jest
             wanted = Acceptance(run=command, runner="jest", timeout=120.0)
-            return await run_tests(workspace.cage, wanted, "after")
+            return await run_tests(workspace.sandbox, wanted, "after")
 
     result = anyio.run(run)
     assert [test.status for test in result.tests] == ["passed", "passed"], result.commands

@@ -40,35 +40,16 @@ def test_what_follows_a_turn_is_one_message_with_tool_results_first() -> None:
                 "role": "assistant",
                 "content": [
                     {"type": "text", "text": "I look."},
-                    {
-                        "type": "tool_use",
-                        "id": "c1",
-                        "name": "run",
-                        "input": {"command": "ls"},
-                    },
-                    {
-                        "type": "tool_use",
-                        "id": "c2",
-                        "name": "run",
-                        "input": {"command": "ls"},
-                    },
+                    {"type": "tool_use", "id": "c1", "name": "run", "input": {"command": "ls"}},
+                    {"type": "tool_use", "id": "c2", "name": "run", "input": {"command": "ls"}},
                 ],
             },
             {
                 "role": "user",
                 "content": [
                     {"type": "tool_result", "tool_use_id": "c1", "content": "a.py"},
-                    {
-                        "type": "tool_result",
-                        "tool_use_id": "c2",
-                        "content": "no",
-                        "is_error": True,
-                    },
-                    {
-                        "type": "text",
-                        "text": "Hurry.",
-                        "cache_control": {"type": "ephemeral"},
-                    },
+                    {"type": "tool_result", "tool_use_id": "c2", "content": "no", "is_error": True},
+                    {"type": "text", "text": "Hurry.", "cache_control": {"type": "ephemeral"}},
                 ],
             },
         ],

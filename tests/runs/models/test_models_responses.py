@@ -123,11 +123,7 @@ def test_the_next_turn_follows_from_what_came_back(output: Any, said: str) -> No
     async def use(client: httpx.AsyncClient) -> None:
         first = (await client.post(PATH, json=payload())).json()["output"]
         results = [
-            {
-                "type": f"{item['type']}_output",
-                "call_id": item["call_id"],
-                "output": output,
-            }
+            {"type": f"{item['type']}_output", "call_id": item["call_id"], "output": output}
             for item in first[1:]
         ]
         reasoning = {"type": "reasoning", "summary": [], "encrypted_content": "x"}

@@ -6,11 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.grading.suite_run import (
-    detect_runner,
-    instrument_command,
-    simple_commands,
-)
+from closeloop.grading.suite_run import detect_runner, instrument_command, simple_commands
 from closeloop.grading.tool_outcomes import select_tests
 
 REPORT = "--junitxml=/w/.x/report-1 -o junit_family=xunit1 --verbosity=1"

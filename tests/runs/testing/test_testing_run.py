@@ -31,9 +31,9 @@ def run(tmp_path):
                 workspaces.open(None, Limits()) as workspace,
             ):
                 for name, text in files.items():
-                    await workspace.cage.write(name, text.encode())
+                    await workspace.sandbox.write(name, text.encode())
                 wanted = Acceptance(run=command, **{"timeout": 120.0, **acceptance})
-                return await run_tests(workspace.cage, wanted, when)
+                return await run_tests(workspace.sandbox, wanted, when)
 
         return anyio.run(go)
 
@@ -47,7 +47,7 @@ def statuses(result):
 SAMPLE = {
     "tests/test_a.py": "import pytest\n\n\nclass TestA:\n"
     "    @pytest.mark.parametrize('x', ['a::b', 'c[d]', 'é'])\n"
-    "    def test_b(self, x): assert x != 'c[d]'\n",
+    "    def test_b(self, x): assert x != 'c[d]'\n"
 }
 EXPECTED = {
     "tests/test_a.py::TestA::test_b[a::b]": "passed",

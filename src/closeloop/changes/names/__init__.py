@@ -663,7 +663,7 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     try:
         # One for each repository: leftovers of another would resolve as its own modules.
         root = content_digest(str(inspection.sides.root.resolve()))[:16]
-        folder = Path(inspection.index.shelf.path).parent / "types" / root
+        folder = Path(inspection.index.parse_cache.path).parent / "types" / root
         typed = list(filter_diagnostics(find_new_diagnostics(inspection, folder), search))
     except TypeCheckerUnusable as why:
         unmeasured.append(Unmeasured(rule=rules[0].name, reason=f"Python's types: {why}"))

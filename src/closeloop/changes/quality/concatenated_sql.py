@@ -301,10 +301,7 @@ def _last_name(node: ast.expr) -> str:
 
 
 def _is_safe(
-    node: ast.expr,
-    values: Mapping[str, list[ast.expr]],
-    parameters: Mapping[str, str],
-    depth: int,
+    node: ast.expr, values: Mapping[str, list[ast.expr]], parameters: Mapping[str, str], depth: int
 ) -> bool:
     """Return whether it is a constant, a number, a placeholder, or deliberately escaped."""
     if isinstance(node, ast.Constant):

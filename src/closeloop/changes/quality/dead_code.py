@@ -310,7 +310,7 @@ _STUB = re.compile(r"pass$|\.\.\.$|raise NotImplementedError|return NotImplement
 class _ModuleUses(Record):
     """How a file uses its names."""
 
-    given: frozenset[tuple[int, str]]
+    assigned: frozenset[tuple[int, str]]
     """Where each name is assigned: line and name."""
     values: frozenset[str]
     """Names passed as values, not only called."""
@@ -342,7 +342,7 @@ def find_unused_locals(
 
 def _collect_uses(module: SourceModule) -> _ModuleUses:
     return _ModuleUses(
-        given=frozenset(
+        assigned=frozenset(
             (name.line, name.text) for name in module.names if name.kind == "definition"
         ),
         values=frozenset(
@@ -367,7 +367,7 @@ def _unused_variables(
         match = pattern.match(file.line_at(number)) if number in file.added else None
         if match is None or word_counts[match[1]] > 1 or match[1].startswith("_"):
             continue
-        if (number, match[1]) not in uses.given or match[1] in map(
+        if (number, match[1]) not in uses.assigned or match[1] in map(
             _parameter_name, function.parameters
         ):
             continue

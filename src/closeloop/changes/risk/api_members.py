@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Literal
 
 import msgspec
-from tree_sitter import Language as Compiled
+from tree_sitter import Language as CompiledLanguage
 from tree_sitter import Node, Parser
 
 from closeloop.records.change import Language
@@ -81,7 +81,7 @@ _GRAMMAR_LOADERS: dict[Language, tuple[str, str]] = {
 @cache
 def _load_parser(language: Language) -> Parser:
     module, name = _GRAMMAR_LOADERS[language]
-    return Parser(Compiled(getattr(import_module(module), name)()))
+    return Parser(CompiledLanguage(getattr(import_module(module), name)()))
 
 
 def parse_syntax_root(language: Language, content: bytes) -> Node:
@@ -324,10 +324,9 @@ def _variadic_passings(parameters: Sequence[Parameter]) -> set[Passing]:
 
 def _needed_variadics(parameter: Parameter) -> set[Passing]:
     """Return what can replace it if it is not named: `*args`, `**kwargs` or both."""
-    return {
-        "position": {"rest"},
-        "keyword": {"keywords"},
-    }.get(parameter.passing, {"rest", "keywords"})  # type: ignore[return-value]
+    return {"position": {"rest"}, "keyword": {"keywords"}}.get(
+        parameter.passing, {"rest", "keywords"}
+    )  # type: ignore[return-value]
 
 
 def _is_replacement(new: Parameter, old: Parameter) -> bool:

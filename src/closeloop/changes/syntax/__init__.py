@@ -16,7 +16,7 @@ from zlib import adler32, crc32
 
 import msgspec
 from msgspec.structs import replace
-from tree_sitter import Language as Compiled
+from tree_sitter import Language as CompiledLanguage
 from tree_sitter import Node, Parser, Query, QueryCursor, Tree
 
 from closeloop.records.change import (
@@ -492,8 +492,7 @@ def _text_point(content: bytes, offset: int) -> tuple[int, int]:
 
 
 # The outline of a file, read for the whole repository: names, definitions, fingerprints.
-
-
+#
 # Fingerprints of code, which find copies even with renamed variables.
 #
 # They cover the words that a copy keeps: keywords, operators, called names and accessed
@@ -825,6 +824,6 @@ def _truncation_note(language: Language, content: bytes, end: int) -> str:
 def _load_grammar(language: Language) -> tuple[Grammar, Parser, Query]:
     module, name = _GRAMMAR_PLACES[language]
     grammar: Grammar = getattr(import_module(f"{__name__}.{module}"), name)
-    compiled = Compiled(grammar.load())
+    compiled = CompiledLanguage(grammar.load())
     imports = " ".join(f"({kind}) @import" for kind in grammar.imports)
     return grammar, Parser(compiled), Query(compiled, f"{grammar.outline}\n{imports}")

@@ -380,11 +380,7 @@ JAVA = Grammar(
     ),
     deepens=frozenset({"lambda_expression"}),
     flat=frozenset(
-        {
-            ("if_statement", "alternative"),
-            ("break_statement", None),
-            ("continue_statement", None),
-        }
+        {("if_statement", "alternative"), ("break_statement", None), ("continue_statement", None)}
     ),
     boolean={"binary_expression": frozenset({"&&", "||"})},
     name_of=read_name_field,

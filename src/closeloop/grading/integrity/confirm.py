@@ -372,8 +372,8 @@ def _list_reasons(reasons: dict[str, str]) -> str:
 
 
 NAMED = 3
-HELD = ("passed", "mixed")
-ENOUGH = (3, 5)
+ACCEPTED_RESULTS = ("passed", "mixed")
+MIN_ASSERTIONS = (3, 5)
 """Minimum assertions per test, ours included; each one not reached adds a round of probes."""
 MANY = 1_000
 Condition = Literal["controls", "confirmed", "perturbed"]
@@ -393,7 +393,7 @@ class Violation(Record):
     evidence: str
 
 
-Weighed = tuple[Sequence[Violation], Sequence[Violation]]
+SplitViolations = tuple[Sequence[Violation], Sequence[Violation]]
 """The violations that the change caused, and those that it did not."""
 
 
@@ -424,7 +424,7 @@ def _violations_in(run: ProbeRun) -> list[Violation]:
             text = test.how
         elif test.expect == "pass" and status != "passed":
             text = f"{test_name} does not pass in a second process under another name"
-        elif test.expect == "fail" and status in HELD:
+        elif test.expect == "fail" and status in ACCEPTED_RESULTS:
             text = f"{test_name} passes though it must fail{f' ({test.how})' if test.how else ''}"
         else:
             continue
@@ -471,13 +471,17 @@ class ControlProbe:
 
     async def find_forbidden(
         self, runs: Sequence[ProbeRun], rooms: Iterable[int]
-    ) -> Weighed | None:
+    ) -> SplitViolations | None:
         """Return the weighed violations if the change caused one that logic forbids; else None."""
         violations = find_violations(runs)
         if not any(_is_forbidden(violation.test) for violation in violations):
             return None
-        weighed = _split_by_control(violations, runs, await self.read_rooms(rooms))
-        return weighed if any(_is_forbidden(violation.test) for violation in weighed[0]) else None
+        split_violations = _split_by_control(violations, runs, await self.read_rooms(rooms))
+        return (
+            split_violations
+            if any(_is_forbidden(violation.test) for violation in split_violations[0])
+            else None
+        )
 
 
 async def confirm_tests(
@@ -495,8 +499,10 @@ async def confirm_tests(
     rooms = range(first_run.rooms + ROOMS * _count_more_rounds(first_run, fail_to_pass))
     control = ControlProbe(probe, token, reference, fail_to_pass)
 
-    def build_checks(runs: Sequence[ProbeRun], weighed: Weighed) -> list[IntegrityCheck]:
-        return _build_checks(runs, weighed, reference, fail_to_pass)
+    def build_checks(
+        runs: Sequence[ProbeRun], split_violations: SplitViolations
+    ) -> list[IntegrityCheck]:
+        return _build_checks(runs, split_violations, reference, fail_to_pass)
 
     if unread := await _find_unread(probe, first_run, reference, fail_to_pass, token):
         return build_checks([first_run], (unread, ()))
@@ -525,8 +531,8 @@ async def confirm_tests(
     first_of_rounds = first_run.rooms % ROOMS
     opposite_rooms = [first_of_rounds + ((room - first_of_rounds) ^ 1) for room in suspect_rooms]
     results = await control.read_rooms(sorted({*suspect_rooms, *opposite_rooms} & {*rooms}))
-    weighed = _split_by_control(violations, runs, results)
-    return build_checks(runs if weighed[0] or results.results else (), weighed)
+    split_violations = _split_by_control(violations, runs, results)
+    return build_checks(runs if split_violations[0] or results.results else (), split_violations)
 
 
 async def _find_unread(
@@ -560,7 +566,7 @@ def _count_more_rounds(first: ProbeRun, fail_to_pass: Collection[str]) -> int:
     if first.rooms > ROOMS:
         names = (t.name for t in first.tests if t.kind == "copy" and t.original in fail_to_pass)
         coins = len({name.partition("/")[0] for name in names})
-        return sum(1 + coins < threshold for threshold in ENOUGH)
+        return sum(1 + coins < threshold for threshold in MIN_ASSERTIONS)
     reported = Counter(
         test.original for test in first.tests if test.opposite and test.name in first.results
     )
@@ -569,7 +575,7 @@ def _count_more_rounds(first: ProbeRun, fail_to_pass: Collection[str]) -> int:
     shown = {claim.original for claim in claims if claim.shows}
     hidden = {claim.original for claim in claims if not claim.shows}
     needed = not (shown - hidden).isdisjoint(fail_to_pass)
-    return max(needed, sum(fewest < threshold for threshold in ENOUGH))
+    return max(needed, sum(fewest < threshold for threshold in MIN_ASSERTIONS))
 
 
 def _is_forbidden(test: ProbeTest | None) -> bool:
@@ -611,14 +617,14 @@ def _counts_as_tampering(violation: Violation, runs: Sequence[ProbeRun], control
         return not is_base and status is not None
     if not test.certain and not _is_proved(test, control) and not _holds_both_ways(test, results):
         return False
-    if test.expect == "fail" and results.get(test.name) in HELD:
+    if test.expect == "fail" and results.get(test.name) in ACCEPTED_RESULTS:
         # A control that could not load the test says nothing about a pass that logic forbids. The
         # base may give exactly our wrong answer if it does not give the right one. A helper that
         # was proved to distinguish the two cannot have accepted both there.
         is_answer_of_base = is_base and (
             bool(test.proved_by) or control.results.get(test.opposite) == "failed"
         )
-        return status not in HELD or is_answer_of_base
+        return status not in ACCEPTED_RESULTS or is_answer_of_base
     if test.kind == "copy" and test.original in (control.unknown or ()):
         return all(
             results.get(test.name) == "passed" or control.results.get(test.name) == "passed"
@@ -635,7 +641,7 @@ def _counts_as_tampering(violation: Violation, runs: Sequence[ProbeRun], control
 
 def _split_by_control(
     violations: Sequence[Violation], runs: Sequence[ProbeRun], control: Control
-) -> Weighed:
+) -> SplitViolations:
     tampering = [
         violation for violation in violations if _counts_as_tampering(violation, runs, control)
     ]
@@ -732,11 +738,11 @@ def _excused_part(test: ProbeTest, reference: str | None) -> tuple[ProbeKind, st
 
 def _build_checks(
     runs: Sequence[ProbeRun],
-    weighed: Weighed,
+    split_violations: SplitViolations,
     reference: str | None,
     fail_to_pass: Collection[str],
 ) -> list[IntegrityCheck]:
-    violations, excused = weighed
+    violations, excused = split_violations
     results = _merge_results(runs)
     same_values = {
         violation.test.name

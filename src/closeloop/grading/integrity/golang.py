@@ -284,12 +284,7 @@ _FIXED_PLACES = frozenset({"index_expression", "slice_expression", "array_type",
 """Node types in which another value may not compile."""
 _CLOSURE = frozenset({"func_literal"})
 _LOOPS = frozenset(
-    {
-        "for_statement",
-        "expression_switch_statement",
-        "type_switch_statement",
-        "select_statement",
-    }
+    {"for_statement", "expression_switch_statement", "type_switch_statement", "select_statement"}
 )
 _FAILING_CALL = re.compile(r"\.(?:Error|Fatal|Fail)\w*\(|\bpanic\(|\breturn\b.*\w")
 _EXPECTING = re.compile(r"\b(?:Expect|Eventually|Consistently|Ω)\b|^is\.\w+$|^(?:c|qt)\.\w+$")
@@ -974,11 +969,7 @@ def _write_helper_copies(
             content = declaration.text or b""
             helper = apply_edits(content, edits, declaration.start_byte).decode("utf-8", "replace")
             perturbed = ProbeTest(
-                name=title,
-                kind="perturbed",
-                expect="fail",
-                how=change.how,
-                certain=False,
+                name=title, kind="perturbed", expect="fail", how=change.how, certain=False
             )
             functions.append(
                 _ProbeFunction(text=f"{helper}\n\n{text}", tests=_repeat_for(ids, perturbed))

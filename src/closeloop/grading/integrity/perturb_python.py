@@ -369,11 +369,7 @@ def _make_wrong(
 
 
 def _write_computed_claim(
-    site: AssertionSite,
-    side: tuple[int, str],
-    names: Names,
-    rng: random.Random,
-    plan: RoomPlan,
+    site: AssertionSite, side: tuple[int, str], names: Names, rng: random.Random, plan: RoomPlan
 ) -> PythonClaim:
     """Keep an assertion and report what it compares with, as the computing function may be
     wrong."""
@@ -385,11 +381,7 @@ def _write_computed_claim(
 
 
 def _write_changed_computation(
-    site: AssertionSite,
-    scope: ClaimScope,
-    names: Names,
-    rng: random.Random,
-    plan: RoomPlan,
+    site: AssertionSite, scope: ClaimScope, names: Names, rng: random.Random, plan: RoomPlan
 ) -> PythonClaim | None:
     """Compute another expected value, if it is no literal, and report it; None if impossible."""
     sides = [(side_index, read_side(site.statement, side_index)) for side_index in (1, 0)]

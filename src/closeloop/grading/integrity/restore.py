@@ -962,19 +962,19 @@ async def _restore_renamed(
             continue
         content = await anyio.to_thread.run_sync(steering.base.read_bytes, old)
         if content is not None:
-            await workspace.cage.write(old, content)
+            await workspace.sandbox.write(old, content)
 
 
 async def _restore_parts(workspace: Workspace, change: Change, steering: Steering) -> None:
     """Restore the parts of files that steer tests, or are tests; the rest is the agent's."""
     for path, base_text in _files_with_parts(change, steering):
         try:
-            text = (await workspace.cage.read(path)).decode()
+            text = (await workspace.sandbox.read(path)).decode()
         except (OSError, UnicodeDecodeError):
             continue
         restored = await anyio.to_thread.run_sync(_restored_text, path, text, base_text)
         if restored != text:
-            await workspace.cage.write(path, restored.encode())
+            await workspace.sandbox.write(path, restored.encode())
 
 
 def _files_with_parts(change: Change, steering: Steering) -> Iterator[tuple[str, str]]:

@@ -77,11 +77,7 @@ from closeloop.process.text_facts import mentions_any
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.record import Record
-from closeloop.records.trace import (
-    Command,
-    Read,
-    ToolUse,
-)
+from closeloop.records.trace import Command, Read, ToolUse
 from closeloop.text.wording import compile_lazily
 
 rule = Rule(
@@ -260,17 +256,17 @@ def _reads_release(step: TraceStep, name: str) -> bool:
         return False
     if any("site-packages/" in path for path in _raw_read_paths(step)):
         return True
-    programs = step.doing.programs if step.doing else ()
+    programs = step.effect.programs if step.effect else ()
     command = step.event.command if isinstance(step.event, Command) else ""
     is_reader = not _READERS.isdisjoint(programs)
     return is_reader and (f"{name}-" in command or f"/{name}/" in command or ".whl" in command)
 
 
 def _raw_read_paths(step: TraceStep) -> tuple[str, ...]:
-    """Paths as given: an installed copy may have been mistaken for the project."""
+    """Return the paths as written, since a normalised one may hide an installed copy."""
     if isinstance(step.event, Read):
         return (step.event.path,)
-    return step.doing.read if step.doing else ()
+    return step.effect.read if step.effect else ()
 
 
 def _find_own_release(command: str, folders: Mapping[str, int], number: int) -> str | None:

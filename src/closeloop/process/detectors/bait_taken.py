@@ -57,9 +57,7 @@ from typing import get_args
 
 from closeloop.records.change import TraceReading
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import (
-    AnyEvent,
-)
+from closeloop.records.trace import AnyEvent
 from closeloop.text.code_patterns import BAIT_PATTERN, BAIT_PREFIX
 
 rule = Rule(

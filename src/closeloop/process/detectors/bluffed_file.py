@@ -78,7 +78,7 @@ rule = Rule(
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """One finding for each missing file that is named as a source."""
+    """Report each missing file that is named as a source."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
     findings = []

@@ -95,9 +95,7 @@ from closeloop.process.handoff_briefs import (
 from closeloop.process.rule_helpers import truncate_line
 from closeloop.records.change import TraceReading
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import (
-    Handoff,
-)
+from closeloop.records.trace import Handoff
 
 rule = Rule(
     name="dropped-brief",
@@ -114,7 +112,7 @@ _BROKEN, _LIKELY = 0.95, 0.8
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """With planted facts exactly those; otherwise what was requested and is certainly needed."""
+    """Find missing planted facts; without any, missing requirements that are certainly needed."""
     if not reading.handoffs:
         return []
     if reading.task and reading.task.facts:
@@ -126,7 +124,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
             if missing
         ]
     handoffs = list_handoff_contexts(reading)
-    if all(handoff.asked is None for handoff in handoffs):
+    if all(handoff.request is None for handoff in handoffs):
         return Unmeasured(rule=rule.name, reason="the trace does not contain the request")
     handoff_needs = zip(handoffs, list_all_needs(reading), strict=True)
     return [

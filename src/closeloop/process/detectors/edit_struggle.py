@@ -74,9 +74,7 @@ from closeloop.process.rule_helpers import cite_row, fails_by_itself, truncate_l
 from closeloop.process.verification import is_run
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import (
-    Edit,
-)
+from closeloop.records.trace import Edit
 
 rule = Rule(
     name="edit-struggle",
@@ -133,8 +131,9 @@ def _rows_without_run(lane: LaneReading) -> Iterator[Sequence[TraceStep]]:
 
 
 def _attempts_in_vain(row: Sequence[TraceStep], min_count: float) -> Sequence[TraceStep]:
-    """Those of the edits that failed or did again what was done; none where most went well, or
-    where there are too few.
+    """Return the edits that failed or repeated an edit.
+
+    Empty if most edits succeeded, or if there are too few.
     """
     vain_steps: list[TraceStep] = []
     made_edits: set[tuple[str | None, str]] = set()
@@ -170,7 +169,7 @@ def _attempts_in_vain(row: Sequence[TraceStep], min_count: float) -> Sequence[Tr
 
 
 def _replaces_missing_text(step: TraceStep) -> bool:
-    """It failed, and not because the call was malformed."""
+    """Whether it failed because the text to replace was not found."""
     edit = step.event
     assert isinstance(edit, Edit), "rows hold edits"
     if not step.failed or len(edit.before or "") < MIN_LETTERS:

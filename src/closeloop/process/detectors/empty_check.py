@@ -88,12 +88,7 @@ from closeloop.process.rule_helpers import truncate_line
 from closeloop.process.verification import EVENT_NUMBER, find_backing, is_run
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import (
-    Command,
-    Edit,
-    Handoff,
-    Message,
-)
+from closeloop.records.trace import Command, Edit, Handoff, Message
 from closeloop.text.wording import compile_lazily
 
 rule = Rule(
@@ -123,7 +118,7 @@ _PICTURE_CALLS = frozenset(("savefig", "imsave"))
 """They create a picture, which nobody has seen if the agent opens no file."""
 _CRASH = compile_lazily(
     r"Traceback|\b\w+(?:Error|Exception|Warning)\b|\b(?:crash|rais(?:es?|ed|ing)|throws?|exception"
-    r"|fails?\b|cannot|can't|unable|not allowed|not accept|unexpected keyword|doesn't work)\w*",
+    r"|fails?\b|cannot|can't|unable|not allowed|not accept|unexpected keyword|doesn't work)\w*"
 )
 """A request about a crash, for which a run that ends shows something."""
 _INLINE_CODE = compile_lazily(
@@ -148,7 +143,7 @@ _REACHING_NAMES = frozenset((
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """At the root's end: something ran since the last change, and none of it can fail."""
+    """Report if nothing that ran since the root's last change can fail."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
     exit_ = reading.attempt.exit if reading.attempt else None
@@ -244,7 +239,7 @@ def _hands_over_after(root: LaneReading, step: TraceStep) -> bool:
 
 def _is_script_changed(root: LaneReading, before: TraceStep, after: TraceStep) -> bool:
     """Whether the script under this name was changed in between."""
-    scripts = {name.rpartition("/")[2] for name in (after.doing.runs if after.doing else ())}
+    scripts = {name.rpartition("/")[2] for name in (after.effect.runs if after.effect else ())}
     begin = bisect_right(root.changes, before.number, key=EVENT_NUMBER)
     end = bisect_left(root.changes, after.number, key=EVENT_NUMBER)
     return any(
@@ -262,7 +257,7 @@ def _prints_test_results(step: TraceStep) -> bool:
 
 
 def _is_own_script(root: LaneReading, step: TraceStep) -> bool:
-    scripts = step.doing.runs if step.doing else ()
+    scripts = step.effect.runs if step.effect else ()
     created = {path.rpartition("/")[2] for path in find_created_files(root.changes)}
     if scripts:
         return created.issuperset(name.rpartition("/")[2] for name in scripts)
@@ -306,10 +301,10 @@ def _has_doubt(message: Message) -> bool:
 def _explain_emptiness(root: LaneReading, step: TraceStep) -> str | None:
     """Return why the run cannot fail; None if it may."""
     event = step.event
-    if not isinstance(event, Command) or step.doing is None or step.failed or event.stopped:
+    if not isinstance(event, Command) or step.effect is None or step.failed or event.stopped:
         return None
-    programs = {name for name in step.doing.programs if name not in LOOK_PROGRAMS}
-    if programs != {"python"} or {*step.doing.checks} > {"script"}:
+    programs = {name for name in step.effect.programs if name not in LOOK_PROGRAMS}
+    if programs != {"python"} or {*step.effect.checks} > {"script"}:
         return None
     reason = None
     for part in split_commands(event.command):

@@ -84,9 +84,7 @@ from closeloop.process.rule_helpers import (
 from closeloop.process.verification import could_not_run
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import (
-    Message,
-)
+from closeloop.records.trace import Message
 from closeloop.text.client_markup import strip_client_markup
 from closeloop.text.wording import compile_lazily
 
@@ -156,7 +154,7 @@ _REPAIR_WISH = compile_lazily(
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """At the root's end: nothing was changed, or its last check failed after too few iterations."""
+    """Report if the root changed nothing, or its last check failed after too few iterations."""
     exit_ = reading.attempt.exit if reading.attempt else None
     stopped = exit_ not in (None, "finished", "gave_up") or not reading.lanes
     if not stopped and (ending := _find_empty_ending(reading)):
@@ -258,14 +256,12 @@ def _may_last(step: TraceStep) -> bool:
     """Whether it may have changed something to keep: only scratch files certainly do not last."""
     if step.written:
         return not all(map(is_scratch_path, step.written))
-    programs = step.doing.programs if step.doing else ()
+    programs = step.effect.programs if step.effect else ()
     return INSTALLERS.isdisjoint(name.partition(" ")[0] for name in programs)
 
 
 def _only_tries(root: LaneReading, changes: Sequence[TraceStep]) -> bool:
-    """In a project with code, only tests and scripts were written that try it: all of them new,
-    and named by nobody but the agent.
-    """
+    """Whether the agent only wrote new tests and scripts, which nobody else named."""
     created = find_created_files(root.changes)
     written_paths = {path for step in changes for path in step.written}
     if not all(step.written for step in changes) or not written_paths <= created.keys():
@@ -274,8 +270,8 @@ def _only_tries(root: LaneReading, changes: Sequence[TraceStep]) -> bool:
     run_scripts = {
         name.rpartition("/")[2]
         for step in root.commands
-        if step.doing is not None
-        for name in step.doing.runs
+        if step.effect is not None
+        for name in step.effect.runs
     }
     only_trials = all(
         is_test_source(path) or path.rpartition("/")[2] in run_scripts for path in written_paths

@@ -80,15 +80,7 @@ from closeloop.process.stale_files import ABSENT_MESSAGES, ABSENT_TEXT, error_me
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.record import Record
-from closeloop.records.trace import (
-    AnyEvent,
-    Command,
-    Edit,
-    Handoff,
-    Message,
-    Read,
-    ToolUse,
-)
+from closeloop.records.trace import AnyEvent, Command, Edit, Handoff, Message, Read, ToolUse
 from closeloop.text.code_patterns import (
     NAME_DEFINITION,
     MissingName,
@@ -275,8 +267,8 @@ def _find_uses(lane: LaneReading) -> Iterator[_MissingNameUse]:
 
 
 def _ends_in_traceback(step: TraceStep, output: str) -> bool:
-    """Without an exit code: whether the program's last words are a traceback."""
-    shows = step.doing is None or step.doing.searches or bool(step.read)
+    """Whether the program's output, and not a file that it shows, has a traceback."""
+    shows = step.effect is None or step.effect.searches or bool(step.read)
     return not shows and "Traceback (most recent call last)" in output
 
 

@@ -154,8 +154,10 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 
 
 def _is_ignored(use: FeedbackUse) -> bool:
-    """Failures that return after a fix of the code were used, though in vain; of claims after a
-    change that nobody checked, unverified-claim speaks: no finding.
+    """Whether the failures were not used.
+
+    A change of code that did not help is a use. Claims after an unchecked change are left to
+    unverified-claim.
     """
     if use.use == "repeated":
         return True

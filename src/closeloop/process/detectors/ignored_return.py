@@ -101,7 +101,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 
 
 def _build_finding(handoff: HandoffContext) -> Finding | None:
-    claim = parse_claim(handoff.said[-1]) if handoff.event.report and handoff.said else None
+    claim = parse_claim(handoff.messages[-1]) if handoff.event.report and handoff.messages else None
     if claim is None:
         return None
     report_facts = (ReportFact(kind="caveat", text=text) for text in list_caveats(handoff))
@@ -114,7 +114,7 @@ def _build_finding(handoff: HandoffContext) -> Finding | None:
         rule,
         f"The sub-agent reported “{truncate_line(ignored_caveats[0])}”; its parent did not act "
         f"on it and said “{truncate_line(claim.quote, 60)}”.",
-        [handoff.said[-1].number, handoff.event.number],
+        [handoff.messages[-1].number, handoff.event.number],
         lane=handoff.event.lane,
         confidence=0.8,
     )

@@ -73,9 +73,7 @@ from closeloop.process.text_facts import build_automaton, contains_any, find_fir
 from closeloop.process.verification import EVENT_NUMBER
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import (
-    Message,
-)
+from closeloop.records.trace import Message
 
 rule = Rule(
     name="kept-going-after-done",

@@ -80,11 +80,7 @@ from closeloop.process.agent_claims import (
     list_closings,
     parse_claim,
 )
-from closeloop.process.edit_contents import (
-    find_created_files,
-    is_source_path,
-    list_code_changes,
-)
+from closeloop.process.edit_contents import find_created_files, is_source_path, list_code_changes
 from closeloop.process.rule_helpers import truncate_line
 from closeloop.process.verification import (
     EVENT_NUMBER,
@@ -96,11 +92,7 @@ from closeloop.process.verification import (
 )
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import (
-    Command,
-    Message,
-    Thought,
-)
+from closeloop.records.trace import Command, Message, Thought
 from closeloop.text.wording import compile_lazily
 
 MAX_OUTPUT_CHARS = 4000
@@ -145,7 +137,7 @@ _REFUSED = compile_lazily(
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """At the root's end: all runs since the last change failed, and nothing is said about it."""
+    """Report if all runs since the root's last change failed, and the agent does not say so."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
     if not reading.lanes:
@@ -223,7 +215,7 @@ def _writes_file(step: TraceStep, path: str) -> bool:
 def _is_touched_since(root: LaneReading, run: TraceStep) -> bool:
     """Whether something was changed since; an edit without an answer is uncertain."""
     start = bisect_right(root.changes, run.number, key=EVENT_NUMBER)
-    return any(step.failed is False or step.doing is not None for step in root.changes[start:])
+    return any(step.failed is False or step.effect is not None for step in root.changes[start:])
 
 
 def _last_closing(root: LaneReading) -> ClosingMessage | None:
@@ -269,8 +261,9 @@ def _is_explained(reading: TraceReading, closing: ClosingMessage, failing: Trace
 
 
 def _raises_on_purpose(failing: TraceStep, changes: Sequence[TraceStep]) -> bool:
-    """It ends with an error that the changed code is made to raise, or that only passes on how
-    another program ended: what that one reports by its exit code may be what was asked for.
+    """Whether the error is one that the changed code raises, or another program's exit code.
+
+    Both may be what was requested.
     """
     output = failing.event.output if isinstance(failing.event, Command) else None
     names = _ERROR_NAME.findall((output or "")[-MAX_OUTPUT_CHARS:])
@@ -286,9 +279,7 @@ def _raises_on_purpose(failing: TraceStep, changes: Sequence[TraceStep]) -> bool
 
 
 def _has_later_change(root: LaneReading, failing: TraceStep) -> bool:
-    """Program text that was there before is changed since, also in a file named as scratch files
-    are.
-    """
+    """Whether existing source code was changed after the failing run."""
     start = bisect_right(root.changes, failing.number, key=EVENT_NUMBER)
     later_paths = {path for step in root.changes[start:] if step.changed for path in step.written}
     return any(map(is_source_path, later_paths - find_created_files(root.changes).keys()))

@@ -114,7 +114,7 @@ _RUN_WISH = re.compile(
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """The whole attempt including sub-agents: code changes, and no check since the first."""
+    """Report if code was changed, by sub-agents too, and no check ran since the first change."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
     if not reading.lanes:
@@ -258,7 +258,7 @@ def _could_run_commands(reading: TraceReading) -> bool:
     """Whether it ran a command, is a built-in agent, or was asked to run something."""
     if reading.attempt is not None and reading.attempt.origin == "experiment":
         return True
-    if any(step.doing for lane in reading.lanes.values() for step in lane.steps):
+    if any(step.effect for lane in reading.lanes.values() for step in lane.steps):
         return True
     return _RUN_WISH.search(collect_user_requests(reading)) is not None
 

@@ -67,11 +67,7 @@ from closeloop.process.rule_helpers import truncate_line
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.record import Record
-from closeloop.records.trace import (
-    Command,
-    Edit,
-    Read,
-)
+from closeloop.records.trace import Command, Edit, Read
 
 rule = Rule(
     name="needless-reread",
@@ -143,7 +139,7 @@ def _needless_read_rows(
     attempts: set[tuple[str, str | None, str | None]] = set()
     for step in lane.steps:
         if not step.read:
-            clock.runs += step.doing is not None and not step.doing.searches
+            clock.runs += step.effect is not None and not step.effect.searches
             if step.failed and step.written and _is_new_attempt(step, attempts):
                 # Reading again after a failed edit is reasonable.
                 clock.touch_paths(step.written)
@@ -227,5 +223,5 @@ def _shown_text(step: TraceStep) -> str | None:
         return None
     if isinstance(event, Read):
         return event.text
-    waits = step.doing is not None and step.doing.waits
+    waits = step.effect is not None and step.effect.waits
     return event.output if isinstance(event, Command) and not waits else None

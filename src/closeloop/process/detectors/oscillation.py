@@ -89,10 +89,7 @@ from closeloop.process.rule_helpers import (
 from closeloop.process.verification import is_linter_check, is_run
 from closeloop.records.change import LaneReading, TraceCheck, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import (
-    Command,
-    Edit,
-)
+from closeloop.records.trace import Command, Edit
 
 rule = Rule(
     name="oscillation",
@@ -134,7 +131,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 
 
 def _failure_findings(lane: LaneReading, min_count: float) -> Iterable[Finding]:
-    """By target: the failure sets after each round of changes, without passing ones."""
+    """Report, by target, failure sets that return after other ones; passing checks are left out."""
     rows: dict[str, list[tuple[Hashable, TraceStep]]] = {}
     # A return needs an earlier equal version and a different one in between.
     for iteration in lane.iterations if len(lane.iterations) > min_count else ():
@@ -325,7 +322,10 @@ def _commit_numbers(lane: LaneReading) -> Sequence[int]:
 def _find_turns(
     row: Iterable[tuple[Hashable, TraceStep]], commits: Sequence[int]
 ) -> Iterable[tuple[Hashable, TraceStep]]:
-    """Several edits that undo several others turn back once; what a commit postponed does not."""
+    """Yield the returns to an earlier version; several edits that undo others are one return.
+
+    Removing uncommitted work for a commit and restoring it afterwards is not a return.
+    """
     version_index: dict[Hashable, int] = {}
     committed_versions: set[Hashable] = {_FIRST_VERSION}
     last: Hashable = _FIRST_VERSION

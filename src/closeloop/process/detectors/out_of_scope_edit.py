@@ -176,7 +176,7 @@ def _find_leftovers(reading: TraceReading) -> Iterator[Finding]:
     }
     if root is None or not trial_scripts:
         return
-    runs = {name for step in root.commands if step.doing for name in step.doing.runs}
+    runs = {name for step in root.commands if step.effect for name in step.effect.runs}
     trial_scripts &= {name.removeprefix("./") for name in runs}
     submitted = (list_submitted_edits(reading) or ()) if trial_scripts else ()
     leftover_edits = [

@@ -71,14 +71,7 @@ from closeloop.process.rule_helpers import truncate_line
 from closeloop.process.stale_files import error_mentions
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import (
-    AnyEvent,
-    Edit,
-    Message,
-    Note,
-    Read,
-    Thought,
-)
+from closeloop.records.trace import AnyEvent, Edit, Message, Note, Read, Thought
 
 rule = Rule(
     name="pressed-on-after-failed-edit",
@@ -185,7 +178,7 @@ def _acts_on_it(events: Sequence[AnyEvent], lane: LaneReading, step: TraceStep) 
         return bool(messages)
     if isinstance(later.event, Edit):
         return later.changed and not _moves_on(lane, step, later.event)
-    return later.doing is not None and not (later.read or later.doing.searches or later.changed)
+    return later.effect is not None and not (later.read or later.effect.searches or later.changed)
 
 
 def _list_words(events: Sequence[AnyEvent], step: TraceStep, before: int) -> list[str]:

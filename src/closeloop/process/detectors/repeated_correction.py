@@ -87,9 +87,7 @@ from closeloop.process.user_corrections import (
 from closeloop.records.change import LaneReading, TraceReading
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.record import Record
-from closeloop.records.trace import (
-    Message,
-)
+from closeloop.records.trace import Message
 
 rule = Rule(
     name="repeated-correction",

@@ -70,14 +70,7 @@ from closeloop.process.failure_collector import normalise_output
 from closeloop.process.rule_helpers import fails_by_itself, truncate_line
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import (
-    Command,
-    Edit,
-    Handoff,
-    Note,
-    Read,
-    ToolUse,
-)
+from closeloop.records.trace import Command, Edit, Handoff, Note, Read, ToolUse
 
 rule = Rule(
     name="repeated-failure",
@@ -214,7 +207,7 @@ def _exact_words(step: TraceStep) -> Hashable:
         # Long texts are compared by length first.
         lengths = [len(text or "") for text in (event.before, event.after, event.patch)]
         return (event.path, *lengths) if any(lengths) else None
-    if not isinstance(event, Command) or step.doing is None or step.doing.waits:
+    if not isinstance(event, Command) or step.effect is None or step.effect.waits:
         return None
     has_run = step.check is not None and not step.check.blocked
     if has_run or not _CERTAIN_FAILURE.search((event.output or "")[-_RESULT_TAIL_CHARS:]):
@@ -255,7 +248,7 @@ def _group_steps(
 
 
 def _is_waiting(step: TraceStep) -> bool:
-    return step.doing is not None and step.doing.waits
+    return step.effect is not None and step.effect.waits
 
 
 def _state_key(step: TraceStep) -> Hashable:

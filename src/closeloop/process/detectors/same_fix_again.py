@@ -70,9 +70,7 @@ from closeloop.process.rule_helpers import explain_unreadable_checks, truncate_l
 from closeloop.records.change import CheckFailures, Iteration, LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.record import Record
-from closeloop.records.trace import (
-    Edit,
-)
+from closeloop.records.trace import Edit
 
 rule = Rule(
     name="same-fix-again",
@@ -120,7 +118,10 @@ class _RemovedLines:
         self._lines.setdefault(path, {}).update(dict.fromkeys(lines, number))
 
     def note_command(self, step: TraceStep) -> None:
-        """Commands that name no files may have changed any; stashed work is not abandoned."""
+        """Record a command's changes; one that names no files may have changed any.
+
+        Stashed work is not abandoned.
+        """
         if not uses_stash(step):
             self._all.update(dict.fromkeys(step.written or ("",), step.number))
 
@@ -225,7 +226,7 @@ def _build_fix(
 
 
 def _line_indents(edit: Edit) -> Mapping[str, int]:
-    """Indentation of replacing lines; a rewritten file is compared by its lines alone."""
+    """Return the indentation of each new line; empty for a rewritten file."""
     lines = edit.after.splitlines() if edit.before is not None and edit.after else []
     return {" ".join(line.split()): len(line) - len(line.lstrip()) for line in lines}
 

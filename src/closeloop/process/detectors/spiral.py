@@ -87,12 +87,7 @@ from closeloop.process.check_results import (
     runs_program,
     states_success,
 )
-from closeloop.process.edit_contents import (
-    creates_file,
-    diff_edit,
-    is_debug_line,
-    is_source_path,
-)
+from closeloop.process.edit_contents import creates_file, diff_edit, is_debug_line, is_source_path
 from closeloop.process.feedback_use import (
     find_standstills,
     has_change_between,
@@ -107,11 +102,7 @@ from closeloop.process.rule_helpers import (
 from closeloop.process.verification import EVENT_NUMBER
 from closeloop.records.change import Iteration, LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import (
-    Command,
-    Message,
-    Thought,
-)
+from closeloop.records.trace import Command, Message, Thought
 from closeloop.text.wording import compile_lazily
 
 rule = Rule(
@@ -201,7 +192,7 @@ def _only_reproduces(iteration: Iteration) -> bool:
 
 
 def _only_installs(step: TraceStep) -> bool:
-    effect = step.doing
+    effect = step.effect
     return effect is not None and not effect.written and _INSTALLERS.issuperset(effect.programs)
 
 
@@ -322,7 +313,7 @@ def _output_of(step: TraceStep) -> str | None:
 
 
 def _list_silent_runs(lane: LaneReading) -> Iterable[tuple[str, TraceStep]]:
-    """What is run, with each run of it."""
+    """Yield runs that print nothing, each with what is run."""
     for step in lane.commands:
         if isinstance(step.event, Command) and _may_be_silent(step):
             yield step.check.target if step.check else " ".join(step.event.command.split()), step
@@ -360,7 +351,7 @@ def _starts_as_little(first: TraceStep, second: TraceStep) -> bool:
 
 def _may_be_silent(step: TraceStep) -> bool:
     """Whether it runs the code without a passing or failing check."""
-    check, effect = step.check, step.doing
+    check, effect = step.check, step.effect
     if effect is None or effect.waits or effect.searches or not runs_program(effect):
         return False
     if getattr(step.event, "stopped", None) == "not executed":

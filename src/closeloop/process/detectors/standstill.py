@@ -103,12 +103,12 @@ COUNTING_MARGIN = 2
 """Additional repetitions required if a number changes, as it may be a search."""
 MIN_RETURNS = 2
 MAX_WORDS_CHARS = 1000
-"""So much of what is said after a read is searched."""
+"""Characters of a message after a read that are searched."""
 MIN_ANSWER_CHARS = 20
 """A shorter answer only ends the work."""
 _INTERPRETERS = frozenset(("python", "node", "ruby", "php", "perl", "cd", "echo"))
 _SHELL_SETTINGS = frozenset(("cd", "export", "source", "set", "unset"))
-"""They prepare what follows and print nothing."""
+"""Commands that prepare the next one and print nothing."""
 _ERROR_LINE = re.compile(r"[A-Z]\w*(?:Error|Exception)\b|^(?:error|fatal)\b|\b[Ee]rror:|\bcannot\b")
 _SEEKING_WORDS = compile_lazily(
     r"\bstill (?:no|not|don't|haven't)\b|\bunable to (?:find|locate|see)\b"
@@ -121,7 +121,7 @@ _SEEKING_WORDS = compile_lazily(
     r"|\bcontinue (?:viewing|reading|looking|searching|scrolling|to)\b",
     re.IGNORECASE,
 )
-"""What is said by who has not found something."""
+"""Words of an agent that has not found what it looks for."""
 _NUMBER = re.compile(r"\d+")
 _REDIRECTION = re.compile(r"[^2<>&|]>>?\s*([\w./-]+)\s*(?:2>&1\s*)?&?\s*$")
 
@@ -175,7 +175,7 @@ def _longest_row_of_looks(root: LaneReading) -> Sequence[int]:
     for step in root.steps:
         if step.changed or step.written or is_run(step):
             row = []
-        elif isinstance(step.event, Read) or step.read or (step.doing and step.doing.searches):
+        elif isinstance(step.event, Read) or step.read or (step.effect and step.effect.searches):
             row.append(step.number)
             longest = row if len(row) > len(longest) else longest
     return longest
@@ -255,7 +255,7 @@ def _is_again(before: TraceStep, step: TraceStep) -> bool:
 
 def _is_idle(step: TraceStep) -> bool:
     """Whether it succeeded, and is neither a wait nor a test, which may be repeated on purpose."""
-    event, effect = step.event, step.doing
+    event, effect = step.event, step.effect
     return (
         isinstance(event, Command)
         and effect is not None
@@ -272,7 +272,7 @@ def _output_of(step: TraceStep) -> str | None:
 def _is_repeatable(step: TraceStep) -> bool:
     """Whether it is a read or a script run that did not fail, so that repeating it shows the
     same."""
-    effect, event = step.doing, step.event
+    effect, event = step.effect, step.event
     if effect is None or effect.waits or step.changed or step.failed:
         return False
     if not isinstance(event, Command) or event.output is None or event.stopped:
@@ -404,7 +404,7 @@ def _count_returns(turns: Sequence[TraceStep]) -> int:
 
 def _own_script(step: TraceStep, created: set[str]) -> str | None:
     """Return the last script that a command runs, if the agent wrote it."""
-    names = list(map(_base_name, step.doing.runs if step.doing else ()))
+    names = list(map(_base_name, step.effect.runs if step.effect else ()))
     return names[-1] if names and names[-1] in created else None
 
 
@@ -431,7 +431,7 @@ def _is_rewritten(
 def _rows_of_pages(
     reading: TraceReading, lane: LaneReading, min_count: float
 ) -> Iterator[tuple[str, Sequence[int]]]:
-    """Reads of one file with nothing else in between, by who looks for something."""
+    """Yield consecutive reads of one file by an agent that looks for something."""
     row: list[TraceStep] = []
     for step in (*filter(_is_page, lane.reads), None) if len(lane.reads) >= min_count else ():
         if row and (
@@ -447,12 +447,12 @@ def _rows_of_pages(
 
 
 def _is_page(step: TraceStep) -> bool:
-    is_search = step.doing is not None and step.doing.searches
+    is_search = step.effect is not None and step.effect.searches
     return not (step.failed or step.changed or step.check or is_search)
 
 
 def _is_sought(reading: TraceReading, lane: LaneReading, row: Sequence[TraceStep]) -> bool:
-    """Most reads show another part, and the agent says of half of them that it looks further."""
+    """Whether most reads show another part, and the agent searches on after half of them."""
     texts = {getattr(step.event, "text", None) or _output_of(step) for step in row}
     agent_texts = [
         event.text[:MAX_WORDS_CHARS]

@@ -94,10 +94,7 @@ from closeloop.process.text_facts import build_automaton
 from closeloop.process.verification import FailingChecks
 from closeloop.records.change import TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import (
-    Command,
-    Edit,
-)
+from closeloop.records.trace import Command, Edit
 from closeloop.text.code_patterns import (
     CHECK_COMMAND,
     MASKED_EXIT,
@@ -292,7 +289,7 @@ def _hook_bypass_findings(steps: Sequence[TraceStep]) -> Iterator[Finding]:
     """Yield commits that bypass a hook that stopped the one before."""
     stopped: TraceStep | None = None
     for step in steps:
-        if step.doing is None or "git" not in step.doing.programs:
+        if step.effect is None or "git" not in step.effect.programs:
             continue
         command = step.event.command if isinstance(step.event, Command) else ""
         if "commit" not in command and "push" not in command:

@@ -60,9 +60,7 @@ from collections.abc import Mapping
 
 from closeloop.records.change import TraceReading
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import (
-    Edit,
-)
+from closeloop.records.trace import Edit
 
 rule = Rule(
     name="tampered-result",

@@ -108,7 +108,7 @@ _INLINE_CODE = compile_lazily(
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """At the root's end: existing code is changed, and only the agent's own scripts ran."""
+    """Report if existing code was changed, and only the agent's own scripts ran."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
     exit_ = reading.attempt.exit if reading.attempt else None
@@ -160,16 +160,16 @@ def _find_last_run(root: LaneReading, change: TraceStep, end: int) -> TraceStep 
 
 def _runs_own_script(step: TraceStep, created: frozenset[str]) -> bool:
     """Whether it runs nothing but files that the agent created, or code in the command line."""
-    if not isinstance(step.event, Command) or step.doing is None:
+    if not isinstance(step.event, Command) or step.effect is None:
         return False
     command = step.event.command
-    if {*step.doing.checks} - {"script"}:
+    if {*step.effect.checks} - {"script"}:
         names = {path.rpartition("/")[2] for path in _SOURCE_NAME.findall(command)}
         return bool(names) and names <= created
     output = step.event.output or ""
     if _TEST_RESULTS.search(output[:MAX_RESULT_CHARS] + "\n" + output[-MAX_RESULT_CHARS:]):
         return False
-    scripts = {name.rpartition("/")[2] for name in step.doing.runs} - {"activate"}
+    scripts = {name.rpartition("/")[2] for name in step.effect.runs} - {"activate"}
     return scripts <= created if scripts else _INLINE_CODE.search(command) is not None
 
 

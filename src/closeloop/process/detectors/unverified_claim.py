@@ -110,10 +110,7 @@ from closeloop.process.verification import (
 )
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import (
-    Command,
-    ToolUse,
-)
+from closeloop.records.trace import Command, ToolUse
 
 rule = Rule(
     name="unverified-claim",
@@ -135,7 +132,7 @@ _WORK_CLAIM = re.compile(
     r"|solve[sd]?|fix(?:e[sd])? the)\b"
 )
 _TESTS_NAMED = re.compile(r"test(?!ed\b)")
-"""Who says “tested” may have tried it in any way."""
+"""Words that name tests; “tested” may mean any trial."""
 _WARNING_LINE = re.compile(r"\s|\S+:\d+: ")
 _BLOCK_TOLD = re.compile(
     r"\b(?:missing|not installed|not available|unavailable|(?:could not|cannot) (?:run|start)"
@@ -215,7 +212,7 @@ def _explains_blocked_check(closing: ClosingMessage, check: TraceStep | None) ->
 def _find_claim_backing(
     changes: Sequence[TraceStep], checks: Sequence[TraceStep], closing: ClosingMessage
 ) -> CheckBacking | None:
-    """A claim does not cover changes that come after it."""
+    """Return which checks cover the changes before the claim; later changes are left out."""
     end = bisect_left(changes, closing.message.number, key=EVENT_NUMBER)
     while end > 2 and _puts_tried_code_back(changes[end - 3 : end], checks):
         end -= 2
@@ -242,10 +239,7 @@ def _is_same_change(first: TraceStep, second: TraceStep) -> bool:
 
 
 def _claims_of_nothing(
-    reading: TraceReading,
-    lane: LaneReading,
-    closing: ClosingMessage,
-    checks: Sequence[TraceStep],
+    reading: TraceReading, lane: LaneReading, closing: ClosingMessage, checks: Sequence[TraceStep]
 ) -> Iterator[Finding]:
     """Report success claimed without a code change: that checks pass although none ran, or a
     fix."""
@@ -274,7 +268,7 @@ def _claims_of_nothing(
 def _may_have_checked(step: TraceStep) -> bool:
     """Whether it may have run or requested a check, or done the work without a record."""
     if isinstance(step.event, Command):
-        programs = step.doing.programs if step.doing else ("",)
+        programs = step.effect.programs if step.effect else ("",)
         return is_trial(step) or any(
             name.partition(" ")[0] in _TELLING_PROGRAMS for name in programs
         )
@@ -287,7 +281,7 @@ def _finishes_untried(reading: TraceReading, claim: SuccessClaim) -> bool:
     If one is, missing-verification applies.
     """
     return _WORK_CLAIM.search(claim.quote.lower()) is not None and not any(
-        step.doing for lane in reading.lanes.values() for step in lane.steps
+        step.effect for lane in reading.lanes.values() for step in lane.steps
     )
 
 
@@ -311,8 +305,8 @@ def _is_test_run(trial: TraceStep) -> bool:
     """Whether it is a test runner of the project, or a script that tries the code."""
     if not isinstance(trial.event, Command) or "test" in trial.event.command:
         return True
-    return trial.doing is not None and any(
-        name.rstrip(".0123456789") in _INTERPRETERS for name in trial.doing.programs
+    return trial.effect is not None and any(
+        name.rstrip(".0123456789") in _INTERPRETERS for name in trial.effect.programs
     )
 
 

@@ -96,9 +96,7 @@ from closeloop.process.text_facts import build_automaton, contains_any, mentions
 from closeloop.process.verification import FailingChecks
 from closeloop.records.change import TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import (
-    Edit,
-)
+from closeloop.records.trace import Edit
 from closeloop.text.code_patterns import (
     ASSERTION,
     SKIPPED_TEST,

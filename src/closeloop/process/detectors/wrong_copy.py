@@ -77,10 +77,7 @@ from closeloop.process.verification import EVENT_NUMBER, is_run
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.record import Record
-from closeloop.records.trace import (
-    Command,
-    Edit,
-)
+from closeloop.records.trace import Command, Edit
 
 rule = Rule(
     name="wrong-copy",
@@ -218,8 +215,9 @@ def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
 
 
 def _list_named_changes(lane: LaneReading) -> Sequence[TraceStep]:
-    """Changes of files that the agent did not make itself; none where no run can be told to be of
-    another copy of them.
+    """List changes of files that the agent did not create.
+
+    Empty if no run can be recognised as a run of another copy.
     """
     changes = [step for step in list_code_changes(lane) if next(_named_paths(step), None)]
     if not changes:
@@ -258,18 +256,19 @@ def _note_changes(
 
 def _name_scripts(step: TraceStep) -> frozenset[str]:
     return (
-        frozenset(name.rpartition("/")[2] for name in step.doing.runs)
-        if step.doing
+        frozenset(name.rpartition("/")[2] for name in step.effect.runs)
+        if step.effect
         else frozenset()
     )
 
 
 def _locate_scripts(step: TraceStep) -> frozenset[str]:
-    """The folders of the scripts that it runs, from which Python looks for modules first; their
-    names, where folders are not known.
+    """Return the folders of the scripts that it runs, which Python searches first.
+
+    If folders are unknown, return the names of the scripts.
     """
-    if step.doing and all(name.startswith("/") for name in step.doing.runs):
-        return frozenset(f"{name.rpartition('/')[0]}/" for name in step.doing.runs)
+    if step.effect and all(name.startswith("/") for name in step.effect.runs):
+        return frozenset(f"{name.rpartition('/')[0]}/" for name in step.effect.runs)
     return _name_scripts(step)
 
 
@@ -296,7 +295,7 @@ def _match_copies(
 
 
 def _is_of_copy(path: str, root: str, package: str) -> bool:
-    """It may lie in the changed copy: where the root is not known, it is no installed file."""
+    """Whether it may belong to the changed copy; with an unknown root, it must not be installed."""
     if root != _UNKNOWN_ROOT:
         return path.startswith(f"{root}/{package}/")
     return f"/{package}/" in path and _LIBRARY_FOLDERS.isdisjoint(path.split("/"))
@@ -308,7 +307,7 @@ def _top(path: str, root: str) -> str:
 
 
 def _names_installed_file(step: TraceStep) -> bool:
-    """A quick look for what may name a file of an installed copy."""
+    """Whether the output may name a file of an installed copy; a quick test."""
     output = step.event.output if isinstance(step.event, Command) else None
     return output is not None and ("-packages/" in output or _TESTED_PACKAGE in output)
 
@@ -326,16 +325,16 @@ def _full_paths(step: TraceStep) -> Iterator[str]:
     if isinstance(step.event, Edit):
         paths: Sequence[str] = (step.event.path,)
     else:
-        paths = step.doing.written if step.doing else ()
+        paths = step.effect.written if step.effect else ()
     return (path for path in paths if path.startswith("/") and path.endswith(".py"))
 
 
 def _named_paths(step: TraceStep) -> Iterator[str]:
-    """The same, with those that were named from the folder of the project."""
+    """Yield changed Python files, also those with paths relative to the project."""
     if isinstance(step.event, Edit):
         paths: Sequence[str] = (step.event.path,)
     else:
-        paths = step.doing.written if step.doing else ()
+        paths = step.effect.written if step.effect else ()
     for path in paths:
         if path.endswith(".py") and "/" in path and not path.startswith(("..", "~", "$")):
             yield path if path.startswith("/") else f"{_UNKNOWN_ROOT}/{path.removeprefix('./')}"
@@ -379,8 +378,9 @@ def _is_installed(folders: Sequence[str]) -> bool:
 
 
 def _is_package(root: Sequence[str], folders: Sequence[str], shown_parts: Sequence[str]) -> bool:
-    """One shared folder is enough where a checkout is named after it, and the other is no library:
-    folders of one project may share a name, and so may one and a library that it wraps.
+    """Whether one shared folder identifies a copy: the checkout is named after it.
+
+    Folders of one project may share a name, and so may a project and a library that it wraps.
     """
     if not folders or root[1:2] == shown_parts[1:2] or _is_installed(shown_parts):
         return False
@@ -460,7 +460,7 @@ def _find_late_repair(lane: LaneReading) -> Finding | None:
 
 
 def _may_set_path(step: TraceStep) -> bool:
-    """Quick test for the words without which nothing sets the path."""
+    """Whether a step contains words that setting the path requires; a quick test."""
     if isinstance(step.event, Command):
         return any(word in step.event.command for word in _PATH_WORDS)
     return any("sys.path" in (edit.after or "") for edit in step.edits)
@@ -469,8 +469,10 @@ def _may_set_path(step: TraceStep) -> bool:
 def _shows_repair(
     changes: Sequence[TraceStep], wrong_runs: Sequence[TraceStep], right_run: TraceStep
 ) -> bool:
-    """Code was changed after the first run without it, and not what was changed made the others
-    differ: nothing was changed since the last one, or changes had made no difference before.
+    """Whether the path, and not a change of code, made the output differ.
+
+    Code was changed after the first wrong run, and either nothing was changed since the last one or
+    changes had made no difference before.
     """
     outputs = [_output_of(step) for step in (*wrong_runs, right_run)]
     if outputs[-1] == outputs[-2] or not _changed_between(changes, wrong_runs[0], right_run):
@@ -495,7 +497,7 @@ def _output_of(step: TraceStep) -> str:
 
 
 def _may_set_root(step: TraceStep, paths: Sequence[str]) -> bool:
-    """The same, or a script determines itself where to look."""
+    """Whether a step may make modules load from the changed copy; a quick test."""
     if isinstance(step.event, Command) or not _may_set_path(step):
         return False
     names_path = any(_SEARCH_PATH.search(edit.after or "") for edit in step.edits)
@@ -532,7 +534,7 @@ def _may_run(step: TraceStep, wrong: TraceStep, changed_root: str) -> bool:
         return False
     if f'File "{changed_root}/' in (event.output or "")[:MAX_OUTPUT_CHARS]:
         return True
-    scripts = {*step.doing.runs} if step.doing else set()
-    if scripts and wrong.doing and scripts <= {*wrong.doing.runs}:
+    scripts = {*step.effect.runs} if step.effect else set()
+    if scripts and wrong.effect and scripts <= {*wrong.effect.runs}:
         return False
     return step.failed is not True

@@ -58,9 +58,6 @@ from closeloop.sandbox.workspaces.workspace_patches import (
 )
 from closeloop.text import code_patterns
 
-# Base trees: a repository at a commit, set up once and then read-only.
-
-
 # The cache's folders: who uses them, and how they are deleted in the background.
 #
 # What a process creates is in `runs/<owner>/`, locked for as long as it lives. What is no longer
@@ -172,6 +169,9 @@ def _is_alive(owner: Path) -> bool:
     return False
 
 
+# Base trees: a repository at a commit, set up once and then read-only.
+
+
 BASE_VERSION = 1
 """Version of how bases are made; a new one makes them again."""
 SETUP_LIMITS = Limits(
@@ -203,9 +203,9 @@ class BaseOrder(Record):
     repo: str
     commit: str
     setup: tuple[str, ...] = ()
-    lends: bool = True
+    is_shareable: bool = True
     """Whether the results of setup may serve other commits too."""
-    tell: Callable[[str], None] = lambda text: None
+    report_progress: Callable[[str], None] = lambda text: None
 
 
 class SetupResult(Record):
@@ -218,7 +218,7 @@ class SetupResult(Record):
 
 
 def build_base_key(repo: str, commit: str, setup: Sequence[str], root: str) -> str:
-    """The path is part of the key, because setup may write it down."""
+    """Return the key of a base. It includes the path, because setup may write it into files."""
     return content_digest(BASE_VERSION, repo, commit, list(setup), root if setup else None)[:32]
 
 
@@ -228,7 +228,7 @@ def load_base(folder: Path) -> WorkspaceBase | None:
     except FileNotFoundError:
         return None
     with suppress(OSError):
-        os.utime(folder / "base.json")  # it shows `trim` which are in use
+        os.utime(folder / "base.json")  # so that `trim_bases` knows that it is in use
     return msgspec.structs.replace(base, folder=str(folder))
 
 
@@ -266,14 +266,11 @@ async def make_base(
 
 
 async def _make_base_in(
-    folders: CacheFolders,
-    sandbox: SandboxBackend,
-    folder: str,
-    order: BaseOrder,
+    folders: CacheFolders, sandbox: SandboxBackend, folder: str, order: BaseOrder
 ) -> WorkspaceBase:
     root = sandbox_root(sandbox)
     repo, commit, setup = order.repo, order.commit, order.setup
-    order.tell(f"copying commit {commit[:12]}")
+    order.report_progress(f"copying commit {commit[:12]}")
     tree = await start_repository(repo, commit, _make_base_folders(folder))
     sharing_key = (
         digest_environment(repo, commit, setup, root) if setup and sandbox.isolated else None
@@ -287,7 +284,7 @@ async def _make_base_in(
         )
         name = build_base_key(repo, commit, setup, root)
         base = _publish_base(base, folders.cache / "bases" / name)
-        if sharing_key and order.lends and lender is None and setup_result.beside:
+        if sharing_key and order.is_shareable and lender is None and setup_result.beside:
             _sharing_file(folders.cache, sharing_key).write_text(name)
     return base
 
@@ -306,10 +303,7 @@ def _publish_base(base: WorkspaceBase, final: Path) -> WorkspaceBase:
 
 
 async def _set_up_base(
-    sandbox: SandboxBackend,
-    folder: str,
-    order: BaseOrder,
-    lender: WorkspaceBase | None,
+    sandbox: SandboxBackend, folder: str, order: BaseOrder, lender: WorkspaceBase | None
 ) -> SetupResult:
     """Run the setup commands with network access, or link their results at another commit."""
     if not order.setup:
@@ -318,7 +312,7 @@ async def _set_up_base(
         workspace_sandbox = make_sandbox(
             sandbox, WorkspaceLayout(folder=folder, network=True), SETUP_LIMITS
         )
-        await run_setup(workspace_sandbox, order.setup, order.repo, order.tell)
+        await run_setup(workspace_sandbox, order.setup, order.repo, order.report_progress)
     else:
         untracked = await _list_untracked_names(
             make_sandbox(
@@ -406,7 +400,7 @@ def make_sandbox(
 
 
 def sandbox_root(sandbox: SandboxBackend) -> str:
-    return "/workspace" if sandbox.isolated else sandbox.guards.kind
+    return "/workspace" if sandbox.isolated else sandbox.sandbox_limits.kind
 
 
 def _exclude_pattern(name: str) -> str:
@@ -452,7 +446,7 @@ class Workspace:
     """The files of one attempt."""
 
     def __init__(self, sandbox: WorkspaceSandbox, base: WorkspaceBase | None, method: str) -> None:
-        self.cage = sandbox
+        self.sandbox = sandbox
         self.method = method
         """`overlay`, `copy`, or `new` for an empty one."""
         self._base = base
@@ -460,7 +454,7 @@ class Workspace:
 
     async def set_up(self, commands: Sequence[str]) -> None:
         """Run setup commands again with network access; BadInput if one fails."""
-        await run_setup(self.cage.with_network(SETUP_LIMITS), commands, "the changed project")
+        await run_setup(self.sandbox.with_network(SETUP_LIMITS), commands, "the changed project")
 
     async def settle_changes(self) -> None:
         """Compare later changes with the current state."""
@@ -470,7 +464,7 @@ class Workspace:
     async def read_diff(self) -> str:
         """Return all changes from the base as a patch; UnreadableChange if that is impossible."""
         if self._base is None and self._ours is None:
-            root = real_paths(self.cage.place)[0]
+            root = real_paths(self.sandbox.place)[0]
             if not _has_files(root):
                 return ""
             plain_patch = await to_thread.run_sync(workspace_patches.diff_plain_files, root)
@@ -488,9 +482,9 @@ class Workspace:
         if self._ours is None:
             base = self._base
             self._ours = (
-                workspace_patches.open_private_git(self.cage, base.folder, base.tree)
+                workspace_patches.open_private_git(self.sandbox, base.folder, base.tree)
                 if base
-                else workspace_patches.open_private_git(self.cage)
+                else workspace_patches.open_private_git(self.sandbox)
             )
         return self._ours
 
@@ -507,9 +501,9 @@ class WorkspacePool:
             raise MachineFailed(f"The cache folder {cache} cannot be used: {error}.") from error
 
     @property
-    def guards(self) -> SandboxLimits:
+    def sandbox_limits(self) -> SandboxLimits:
         """What is enforced here."""
-        return self.sandbox.guards
+        return self.sandbox.sandbox_limits
 
     def name_new_folder(self) -> Path:
         """Return a folder that is not created yet and is removed with this process."""
@@ -521,17 +515,23 @@ class WorkspacePool:
         commit: str,
         setup: Sequence[str] = (),
         *,
-        lends: bool = True,
+        is_shareable: bool = True,
         report: Callable[[str], None] = lambda text: None,
     ) -> WorkspaceBase:
-        """The tree at a commit, set up: made once, whoever asks for it first.
+        """Return the tree at a commit after setup; the first caller makes it, others reuse it.
 
-        What setup made serves other commits too, but not from one that does not lend, as nobody
-        vouches for its code.
+        With `is_shareable`, the results of setup may serve other commits too. Otherwise not,
+        as when the commit's code is not trusted.
         """
         cache = self._folders.cache
         name = build_base_key(repo, commit, setup, sandbox_root(self.sandbox))
-        order = BaseOrder(repo=repo, commit=commit, setup=tuple(setup), lends=lends, tell=report)
+        order = BaseOrder(
+            repo=repo,
+            commit=commit,
+            setup=tuple(setup),
+            is_shareable=is_shareable,
+            report_progress=report,
+        )
         prepared = load_base(cache / "bases" / name)
         if prepared is None:
             async with lock_path(cache / "locks" / name):
@@ -602,11 +602,7 @@ class WorkspacePool:
     ) -> tuple[WorkspaceLayout, str, DiskUsage]:
         """Make the folders; return how they were made and their initial usage."""
         if base is None and self.sandbox.wrap is None:
-            return (
-                WorkspaceLayout(folder=folder),
-                "new",
-                DiskUsage(),
-            )  # created on first use
+            return (WorkspaceLayout(folder=folder), "new", DiskUsage())  # created on first use
         os.mkdir(folder)  # noqa: PTH102 (a third of the time)
         if base is None:
             _make_subfolders(folder, "root", "root/workspace", "root/home", "temporary")

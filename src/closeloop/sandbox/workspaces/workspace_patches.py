@@ -132,9 +132,7 @@ async def run_own_git(
     options = ["-c", "core.logAllRefUpdates=false", "-c", "fetch.unpackLimit=1"]
     argv = [*OWN_COMMAND, *options, "-C", folder, *arguments]
     program = Program(
-        argv=lambda _: argv,
-        env={**git_network_environment(), **env},
-        directory=folder,
+        argv=lambda _: argv, env={**git_network_environment(), **env}, directory=folder
     )
     bounds = ProgramLimits(
         seconds=FETCH_SECONDS,
@@ -496,7 +494,7 @@ EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 class PrivateGit(Record):
     """A private git folder for one workspace."""
 
-    cage: WorkspaceSandbox
+    sandbox: WorkspaceSandbox
     """Sees the workspace and our folders."""
     folder: str
     env: dict[str, str]
@@ -536,7 +534,7 @@ def open_private_git(
         "GIT_CONFIG_GLOBAL": "/dev/null",
     }
     private_git = PrivateGit(
-        cage=sandbox.with_shares_only(tuple(shares), GIT_LIMITS),
+        sandbox=sandbox.with_shares_only(tuple(shares), GIT_LIMITS),
         folder=str(folder),
         env=env,
         tree=tree,
@@ -577,7 +575,7 @@ async def _diff_after_reopening(private_git: PrivateGit) -> str:
     except ChangeTooLarge:
         raise
     except UnreadableChange:  # folders and files may be unreadable even for their owner
-        await private_git.cage.execute_command(
+        await private_git.sandbox.execute_command(
             ["/bin/sh", "-c", REOPEN_SCRIPT], env=private_git.env
         )
         return await _build_diff(private_git)
@@ -585,7 +583,7 @@ async def _diff_after_reopening(private_git: PrivateGit) -> str:
 
 async def _require_readable_size(private_git: PrivateGit) -> None:
     """ChangeTooLarge if more has changed than can be read quickly."""
-    root = real_paths(private_git.cage.place)[0]
+    root = real_paths(private_git.sandbox.place)[0]
     if _is_readable(await anyio.to_thread.run_sync(measure_disk, root)):
         return
     # Most of it may be ignored, and is then not read.
@@ -621,7 +619,9 @@ def _measure_files(root: str, names: Iterable[str]) -> DiskUsage:
 async def _build_diff(private_git: PrivateGit) -> str:
     await _require_readable_size(private_git)
     argv = ["/bin/sh", "-c", LIST_NEW_SCRIPT + DIFF_SCRIPT, "sh", private_git.tree]
-    result = await private_git.cage.execute_command(argv, env=private_git.env, keep=MAX_PATCH_BYTES)
+    result = await private_git.sandbox.execute_command(
+        argv, env=private_git.env, keep=MAX_PATCH_BYTES
+    )
     if result.exit_code == NESTED_EXIT and not result.stopped:
         patch = await _diff_with_nested_files(private_git)
     else:
@@ -665,7 +665,7 @@ async def apply_workspace_patch(
 
 
 async def _run_git_apply(private_git: PrivateGit, argv: Sequence[str], patch: bytes) -> bytes:
-    result = await private_git.cage.execute_command(
+    result = await private_git.sandbox.execute_command(
         argv, stdin=patch, env=private_git.env, keep=MAX_PATCH_BYTES
     )
     if result.stopped:
@@ -726,7 +726,7 @@ async def _diff_in_ascii(private_git: PrivateGit, patch: bytes) -> str:
 async def _run_private_git(
     private_git: PrivateGit, argv: Sequence[str], stdin: bytes | None = None
 ) -> bytes:
-    result = await private_git.cage.execute_command(
+    result = await private_git.sandbox.execute_command(
         argv, stdin=stdin, env=private_git.env, keep=MAX_PATCH_BYTES
     )
     return _require_output(result)

@@ -69,7 +69,7 @@ class ClaudeSession:
         """Whether the file belongs to a sub-agent whose parent's file is missing."""
         self.files: set[str] = set()
         """Sub-agents with a file; other records about them are copies."""
-        self.talk = ClaudeConversation(reader, version, source.skipped)
+        self.conversation = ClaudeConversation(reader, version, source.skipped)
         self.after: dict[str, int] = {}
         """By record id, the number of the last event when it had been read."""
         self.links: dict[str, str] = {}
@@ -100,7 +100,7 @@ class ClaudeSession:
         if has_id and uuid in self.after:
             return
         kind = record.get("type")
-        time = self.talk.record_time(record.get("timestamp"))
+        time = self.conversation.record_time(record.get("timestamp"))
         if kind in ("user", "assistant"):
             self._add_message(lane, record, time)
         elif kind == "progress":
@@ -111,11 +111,13 @@ class ClaudeSession:
                 line, record, time
             ) if kind == "system" else self._add_attachment(line, record, time)
         elif not self._add_metadata_record(str(kind), record, time):
-            self.talk.add_unknown(kind, record, ROOT_LANE, time)
+            self.conversation.add_unknown(kind, record, ROOT_LANE, time)
         if has_id:
-            self.after[str(uuid)] = len(self.talk.builder.events)
+            self.after[str(uuid)] = len(self.conversation.builder.events)
             for given_lane, early in self._early.pop(str(uuid), ()):
-                self._add_message(given_lane, early, self.talk.record_time(early.get("timestamp")))
+                self._add_message(
+                    given_lane, early, self.conversation.record_time(early.get("timestamp"))
+                )
 
     def _add_message(
         self, given_lane: str | None, record: dict[str, Any], time: datetime | None
@@ -124,7 +126,9 @@ class ClaudeSession:
             # A copy: it is read with the original session.
             origin = truncate_middle(str(record["forkedFrom"].get("sessionId")), max_chars=200)
             if self.links.setdefault("forked from", origin) == origin and not self.after:
-                self.talk.add_note(f"Goes on from a copy of session {origin}.", "fork", at=time)
+                self.conversation.add_note(
+                    f"Goes on from a copy of session {origin}.", "fork", at=time
+                )
             return
         lane = self._lane_of_record(given_lane, record)
         if lane in self.files and given_lane is None:
@@ -138,7 +142,7 @@ class ClaudeSession:
             if isinstance(parent, str) and self._messages.get(parent) != name:
                 self._answered.add(parent)
             self._messages[str(record.get("uuid"))] = str(name)
-            self.talk.add_agent_message(lane, record, time)
+            self.conversation.add_agent_message(lane, record, time)
             return
         unseen = isinstance(parent, str) and parent not in self.after
         has_room = unseen and sum(map(len, self._early.values())) < _MAX_NEARBY_RECORDS
@@ -150,7 +154,7 @@ class ClaudeSession:
                 self._note_rewind(self.after[parent], lane, time)
             self._answered.add(parent)
             self._note_mode_change("permission-mode", record.get("permissionMode"), time)
-        self.talk.add_user_record(lane, record, record.get("toolUseResult"), time)
+        self.conversation.add_user_record(lane, record, record.get("toolUseResult"), time)
 
     def _is_orphan_result(self, lane: str, message: Any) -> bool:
         """Whether a message is the result of a call that is not known yet."""
@@ -160,18 +164,19 @@ class ClaudeSession:
             return False
         call = first.get("tool_use_id")
         return (
-            self.talk.builder.find_open_call(lane, call if isinstance(call, str) else None) is None
+            self.conversation.builder.find_open_call(lane, call if isinstance(call, str) else None)
+            is None
         )
 
     def _note_rewind(self, event_number: int, lane: str, time: datetime | None) -> None:
         """Note a rewind; records may also fork without one, as the client's own commands do."""
-        events = self.talk.builder.events
+        events = self.conversation.builder.events
         undone_events = (
             events[after]
             for after in range(event_number, min(len(events), event_number + _MAX_NEARBY_RECORDS))
         )
         if any(event.lane == lane and not isinstance(event, Note) for event in undone_events):
-            self.talk.add_note(
+            self.conversation.add_note(
                 f"The conversation goes back to event {event_number}.", "rewind", lane, time
             )
 
@@ -187,7 +192,7 @@ class ClaudeSession:
     def _lane_of_record(self, given_lane: str | None, record: dict[str, Any]) -> str:
         """Sub-agents have a file, an id, or (oldest) only a chain of records in the same file."""
         if given_lane is not None:
-            return self.talk.open_lane(given_lane)
+            return self.conversation.open_lane(given_lane)
         if record.get("isSidechain") is not True:
             return ROOT_LANE
         agent, uuid = record.get("agentId"), str(record.get("uuid"))
@@ -204,7 +209,7 @@ class ClaudeSession:
 
     def _side_lane(self, name: str) -> str:
         lane = truncate_middle(name, max_chars=200)
-        return lane if lane in self.files else self.talk.open_lane(lane)
+        return lane if lane in self.files else self.conversation.open_lane(lane)
 
     def _add_progress(self, record: dict[str, Any]) -> None:
         data = record.get("data")
@@ -212,16 +217,18 @@ class ClaudeSession:
         if not isinstance(data, dict) or kind != "agent_progress":
             # Progress of something whose end is recorded in full.
             reason = f"progress: {truncate_middle(str(kind), max_chars=60)}"
-            self.talk.builder.count_skip(reason)
+            self.conversation.builder.count_skip(reason)
             return
         agent, inner = data.get("agentId"), data.get("message")
         if not isinstance(agent, str) or not agent or not isinstance(inner, dict):
             return
         lane = truncate_middle(agent, max_chars=200)
         call = record.get("parentToolUseID")
-        event = self.talk.builder.find_open_call(ROOT_LANE, call if isinstance(call, str) else None)
+        event = self.conversation.builder.find_open_call(
+            ROOT_LANE, call if isinstance(call, str) else None
+        )
         if isinstance(event, Handoff) and event.child is None:
-            self.talk.builder.update_event(event, child=lane)
+            self.conversation.builder.update_event(event, child=lane)
         if lane not in self.files:
             self.add_record(lane, inner)
 
@@ -238,15 +245,15 @@ class ClaudeSession:
             note_kind = "api error"
         text = content if isinstance(content, str) else _unframed_json(record)
         if subtype == "compact_boundary":
-            self.talk.add_compaction(text, lane, time, summary=False)
+            self.conversation.add_compaction(text, lane, time, summary=False)
         else:
-            self.talk.add_note(text, note_kind, lane, time)
+            self.conversation.add_note(text, note_kind, lane, time)
 
     def _add_attachment(self, lane: str, record: dict[str, Any], time: datetime | None) -> None:
         """Add what the client shows the model: files, lists, hook output, queued messages."""
         attachment = record.get("attachment")
         if not isinstance(attachment, dict):
-            self.talk.add_unknown("attachment", record, lane, time)
+            self.conversation.add_unknown("attachment", record, lane, time)
             return
         kind, content = attachment.get("type"), attachment.get("content")
         if kind == "queued_command":
@@ -256,11 +263,11 @@ class ClaudeSession:
                 self._steered.discard(prompt)
                 return
             self._steering.pop(prompt, None)
-            self.talk.add_user_text(lane, prompt, attachment, time)
+            self.conversation.add_user_text(lane, prompt, attachment, time)
             return
         hook = isinstance(kind, str) and "hook" in kind
         note_kind = "hook" if hook else f"attachment: {truncate_middle(str(kind), max_chars=60)}"
-        self.talk.add_note(
+        self.conversation.add_note(
             content if isinstance(content, str) else json_excerpt(attachment), note_kind, lane, time
         )
 
@@ -275,14 +282,14 @@ class ClaudeSession:
         elif kind in _TITLE_KEYS:
             title = str(record.get(_TITLE_KEYS[kind]))
             if title != self._title:
-                self.talk.add_note(title, "title", at=time)
+                self.conversation.add_note(title, "title", at=time)
             self._title = title
         elif kind == "pr-link":
             self.links["pull request"] = truncate_middle(str(record.get("prUrl")), max_chars=2000)
         elif kind == "queue-operation":
             self._update_queue(record.get("operation"), record.get("content"), time)
         elif kind in ("file-history-snapshot", "file-history-delta"):
-            self.talk.builder.count_skip(kind)
+            self.conversation.builder.count_skip(kind)
         else:
             return kind in _REDUNDANT_TYPES
         return True
@@ -302,7 +309,7 @@ class ClaudeSession:
 
     def _flush_steering(self) -> None:
         for text, time in self._steering.items():
-            self.talk.add_user_text(ROOT_LANE, text, {}, time)
+            self.conversation.add_user_text(ROOT_LANE, text, {}, time)
         self._steered.update(self._steering)
         self._steering.clear()
 
@@ -310,7 +317,7 @@ class ClaudeSession:
         """Note a change of mode once; both kinds are repeated often."""
         if isinstance(mode, str) and mode != self._modes.get(kind):
             if kind in self._modes:
-                self.talk.add_note(mode, "mode", at=time)
+                self.conversation.add_note(mode, "mode", at=time)
             self._modes[kind] = mode
 
     @property
@@ -319,7 +326,7 @@ class ClaudeSession:
 
     def build_session(self, agent: str) -> Session:
         """Build the session after all records."""
-        conversation, first = self.talk, self._first
+        conversation, first = self.conversation, self._first
         self._add_leftovers()
         join_child_lanes(conversation)
         conversation.builder.mark_corrections()
@@ -347,26 +354,26 @@ class ClaudeSession:
             early_record for early in self._early.values() for early_record in early
         ):
             time, lane = (
-                self.talk.record_time(record.get("timestamp")),
+                self.conversation.record_time(record.get("timestamp")),
                 self._lane_of_record(given_lane, record),
             )
-            self.talk.add_user_record(lane, record, record.get("toolUseResult"), time)
+            self.conversation.add_user_record(lane, record, record.get("toolUseResult"), time)
         for title, leaf in self._titles:
             if isinstance(leaf, str) and leaf in self.after:
-                self.talk.add_note(title, "title")
+                self.conversation.add_note(title, "title")
             else:
                 reason = "summary of another session"
-                self.talk.builder.count_skip(reason)
+                self.conversation.builder.count_skip(reason)
         if self._queued:
-            events = self.talk.builder.events
+            events = self.conversation.builder.events
             delivered_texts = {
                 event.text.strip() for event in events if isinstance(event, Message | Note)
             }
             for text, time in self._queued.items():
                 if text.startswith(_CLIENT_QUEUE_PREFIXES):
-                    self.talk.handle_notification(text)
+                    self.conversation.handle_notification(text)
                 elif text.strip() not in delivered_texts:
-                    self.talk.add_note(text, "queued message", at=time)
+                    self.conversation.add_note(text, "queued message", at=time)
 
 
 def _find_working_time(builder: SessionBuilder) -> dict[str, datetime | None]:
@@ -620,9 +627,9 @@ def merge_records_by_time(
             _, order, lane, child = waiting.pop()
             _push_next_record(streams, order, lane, _iter_timed_records(child))
         if streams:
-            _, number, whose, record, stream = heapq.heappop(streams)
-            yield whose, record
-            _push_next_record(streams, number, whose, stream)
+            _, number, record_lane, record, stream = heapq.heappop(streams)
+            yield record_lane, record
+            _push_next_record(streams, number, record_lane, stream)
 
 
 def _push_next_record(

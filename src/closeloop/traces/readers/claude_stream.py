@@ -94,7 +94,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
             streams[session_id] = current
         current.add_record(record)
     for stream in streams.values():
-        if stream.talk.builder.events or stream.results:
+        if stream.conversation.builder.events or stream.results:
             yield stream.build_session()
 
 
@@ -113,7 +113,7 @@ class _ClaudeStream:
 
     def __init__(self, source: RecordingSource) -> None:
         self.id = ""
-        self.talk = ClaudeConversation(name, version, source.skipped)
+        self.conversation = ClaudeConversation(name, version, source.skipped)
         self.start: dict[str, Any] = {}
         self.results: list[dict[str, Any]] = []
         self.spent: list[Usage] = []
@@ -122,12 +122,12 @@ class _ClaudeStream:
         self._denied: set[str] = set()
 
     def add_record(self, record: dict[str, Any]) -> None:
-        kind, time = record.get("type"), self.talk.record_time(record.get("timestamp"))
+        kind, time = record.get("type"), self.conversation.record_time(record.get("timestamp"))
         lane = self._lane_of_record(record)
         if kind == "assistant":
-            self.talk.add_agent_message(lane, record, time)
+            self.conversation.add_agent_message(lane, record, time)
         elif kind == "user":
-            self.talk.add_user_record(lane, record, record.get("tool_use_result"), time)
+            self.conversation.add_user_record(lane, record, record.get("tool_use_result"), time)
         elif kind == "system":
             self._add_system_record(lane, record, time)
         elif kind == "result":
@@ -135,14 +135,14 @@ class _ClaudeStream:
         elif kind == "stream_event":
             self._add_stream_event(lane, record.get("event"))
         elif kind not in _REDUNDANT_TYPES:
-            self.talk.add_unknown(kind, record, lane, time)
+            self.conversation.add_unknown(kind, record, lane, time)
 
     def _lane_of_record(self, record: dict[str, Any]) -> str:
         """A sub-agent's lines name the call that started it."""
         call = record.get("parent_tool_use_id")
         if not isinstance(call, str) or not call:
             return ROOT_LANE
-        return self.talk.open_lane(truncate_middle(call, max_chars=200))
+        return self.conversation.open_lane(truncate_middle(call, max_chars=200))
 
     def _add_stream_event(self, lane: str, event: Any) -> None:
         """Read messages as they arrive. Only their ends matter, which have the real counts."""
@@ -156,7 +156,7 @@ class _ClaudeStream:
             before = message.get("usage")
             total_usage = {**(before if isinstance(before, dict) else {}), **usage}
             reason = delta.get("stop_reason")
-            self.talk.add_turn(
+            self.conversation.add_turn(
                 lane, {**message, "usage": total_usage, "stop_reason": reason}, None, None
             )
 
@@ -168,14 +168,16 @@ class _ClaudeStream:
         if subtype in _REDUNDANT_SUBTYPES:
             return
         if subtype == "task_notification":
-            self.talk.finish_background_task(record.get("task_id"), _notification_text(record))
+            self.conversation.finish_background_task(
+                record.get("task_id"), _notification_text(record)
+            )
         text = json_excerpt(
             {name: value for name, value in record.items() if name not in _FRAME_KEYS}
         )
         if subtype == "compact_boundary":
-            self.talk.add_compaction(text, lane, time, summary=False)
+            self.conversation.add_compaction(text, lane, time, summary=False)
         else:
-            self.talk.add_note(
+            self.conversation.add_note(
                 text, truncate_middle(f"system: {subtype}", max_chars=100), lane, time
             )
 
@@ -189,11 +191,11 @@ class _ClaudeStream:
         self.results.append(record)
         denials = record.get("permission_denials")
         for denial in denials if isinstance(denials, list) else ():
-            self.talk.add_note(json_excerpt(denial), "permission denied")
+            self.conversation.add_note(json_excerpt(denial), "permission denied")
             self._denied.add(str(denial.get("tool_use_id")) if isinstance(denial, dict) else "")
 
     def build_session(self) -> Session:
-        conversation = self.talk
+        conversation = self.conversation
         for event in conversation.builder.events:
             if isinstance(event, Command) and event.call in self._denied and not event.stopped:
                 conversation.builder.finish(event, stopped="not permitted")
@@ -226,8 +228,8 @@ class _ClaudeStream:
 
     def _session_outcome(self) -> tuple[Exit, str | None]:
         if not self.results:
-            if self.talk.trouble is not None:
-                return session_outcome(self.talk)
+            if self.conversation.trouble is not None:
+                return session_outcome(self.conversation)
             return "crashed", "The stream ends without a result."
         last = self.results[-1]
         subtype, text = str(last.get("subtype")), last.get("result")

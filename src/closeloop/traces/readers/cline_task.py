@@ -109,13 +109,13 @@ class ClineViewRows:
 
     def __init__(self, rows: Sequence[Any], task_lane: ClineTaskLane) -> None:
         self.rows = [row for row in rows if isinstance(row, dict)]
-        self.telling = task_lane
+        self.task_lane = task_lane
         for row in self.rows:
             task_lane.builder.record_time(time_from_millis(row.get("ts")))
         self.starts = [
             index for index, row in enumerate(self.rows) if row.get("say") == "api_req_started"
         ]
-        self.of: dict[int, int] = {}
+        self.request_by_message: dict[int, int] = {}
         """Request that a message of the conversation answers."""
         self.next = 0
         self.exact = False
@@ -143,7 +143,7 @@ class ClineViewRows:
             # The conversation may have lost its beginning, never its end.
             shift = max(len(self.starts) - len(answers), 0)
             pairs = zip(answers, range(shift, len(self.starts)), strict=False)
-            self.of = {index: request for (index, _), request in pairs}
+            self.request_by_message = {index: request for (index, _), request in pairs}
             return
         request = -1
         for (answer_index, _), stamp in zip(answers, answer_times, strict=True):
@@ -151,7 +151,7 @@ class ClineViewRows:
             while request + 1 < len(request_times) and request_times[request + 1] <= stamp:  # type: ignore[operator]
                 request += 1
             if request > before:
-                self.of[answer_index] = request
+                self.request_by_message[answer_index] = request
 
     def _request_rows(self, request: int) -> list[dict[str, Any]]:
         """Return a request's row and those up to the next one."""
@@ -161,7 +161,7 @@ class ClineViewRows:
 
     def add_lost_before(self, index: int) -> None:
         """Add the results of requests whose answers are missing in the conversation."""
-        request = self.of.get(index)
+        request = self.request_by_message.get(index)
         if request is None or request < self.next:
             return
         if self.next == 0 and self.starts:
@@ -172,7 +172,7 @@ class ClineViewRows:
 
     def add_lost_before_summary(self, index: int) -> None:
         """Add what a summary replaces before it."""
-        following = min((after for after in self.of if after > index), default=None)
+        following = min((after for after in self.request_by_message if after > index), default=None)
         if following is not None:
             self.add_lost_before(following)
 
@@ -187,7 +187,7 @@ class ClineViewRows:
 
     def add_turn(self, index: int, turn: Turn) -> int:
         """Count an answer with the usage of its request."""
-        request = self.of.get(index)
+        request = self.request_by_message.get(index)
         if request is not None:
             self.next = request + 1
             row = self.rows[self.starts[request]]
@@ -196,23 +196,23 @@ class ClineViewRows:
                 turn = msgspec.structs.replace(turn, usage=usage)
             model = as_label(as_mapping(row.get("modelInfo")).get("modelId"))
             turn = msgspec.structs.replace(turn, model=turn.model or model)
-        return self.telling.builder.add_turn(self.telling.lane, turn)
+        return self.task_lane.builder.add_turn(self.task_lane.lane, turn)
 
     def reasoning_text(self, index: int) -> str | None:
-        request = self.of.get(index)
+        request = self.request_by_message.get(index)
         rows = self._request_rows(request) if request is not None else []
         texts = [as_text(row.get("text")) for row in rows if row.get("say") == "reasoning"]
         return "\n\n".join(text for text in texts if text) or None
 
     def is_user_cancellation(self, index: int) -> bool:
         """Whether the user stopped an answer."""
-        request = self.of.get(index)
+        request = self.request_by_message.get(index)
         row = self.rows[self.starts[request]] if request is not None else {}
         return as_mapping(try_decode_json(row.get("text"))).get("cancelReason") == "user_cancelled"
 
     def add_asides(self, index: int) -> None:
         """Add what happened beside the conversation after this answer."""
-        request = self.of.get(index)
+        request = self.request_by_message.get(index)
         if request is not None:
             self._add_rows(self._request_rows(request)[1:], only_asides=True)
 
@@ -226,20 +226,20 @@ class ClineViewRows:
             elif only_asides or (isinstance(kind, str) and kind in _ECHO_ROWS):
                 continue
             elif row.get("partial") is True and kind != "reasoning":
-                self.telling.builder.count_skip("a draft")
+                self.task_lane.builder.count_skip("a draft")
             else:
                 self._add_row(str(kind), row, time_from_millis(row.get("ts")))
 
     def _begin_request(self, row: Mapping[str, Any], time: datetime | None) -> None:
-        info, task_builder = as_mapping(try_decode_json(row.get("text"))), self.telling
-        task_builder.add_request_results(as_text(info.get("request")) or "", time)
-        task_builder.drop_unanswered_calls()
-        turn = Turn(usage=usage_from_cline_request(info), model=task_builder.model, at=time)
-        self.current = task_builder.builder.add_turn(task_builder.lane, turn)
+        info, task_lane = as_mapping(try_decode_json(row.get("text"))), self.task_lane
+        task_lane.add_request_results(as_text(info.get("request")) or "", time)
+        task_lane.drop_unanswered_calls()
+        turn = Turn(usage=usage_from_cline_request(info), model=task_lane.model, at=time)
+        self.current = task_lane.builder.add_turn(task_lane.lane, turn)
         if info.get("cancelReason") == "user_cancelled":
-            task_builder.add_interrupt(time)
+            task_lane.add_interrupt(time)
         elif failure_text := as_text(info.get("streamingFailedMessage")):
-            task_builder.add_note(failure_text, "error", time)
+            task_lane.add_note(failure_text, "error", time)
 
     def _add_aside(self, kind: str, row: Mapping[str, Any], time: datetime | None) -> None:
         shortening = as_mapping(row.get("contextCondense"))
@@ -247,20 +247,20 @@ class ClineViewRows:
         if cost := as_amount(shortening.get("cost")):
             # The summary was a separate request, of which only the cost is recorded.
             usage = make_usage(None, None, cost=cost)
-            self.telling.builder.add_turn(self.telling.lane, Turn(usage=usage, at=time))
+            self.task_lane.builder.add_turn(self.task_lane.lane, Turn(usage=usage, at=time))
         if shortening:
-            self.telling.add_compaction(text, time)
+            self.task_lane.add_compaction(text, time)
         else:
-            self.telling.add_note(text, _ASIDE_NOTES[kind], time)
+            self.task_lane.add_note(text, _ASIDE_NOTES[kind], time)
 
     def _add_event(self, kind: Any, time: datetime | None, **more: Any) -> AnyEvent:
-        task_builder = self.telling
+        task_lane = self.task_lane
         turn = None if more.get("role") == "user" else self.current
-        fields = task_builder.builder.event_fields(lane=task_builder.lane, turn=turn, at=time)
-        return task_builder.builder.add(kind(**fields, **more))
+        fields = task_lane.builder.event_fields(lane=task_lane.lane, turn=turn, at=time)
+        return task_lane.builder.add(kind(**fields, **more))
 
     def _add_row(self, kind: str, row: Mapping[str, Any], time: datetime | None) -> None:
-        text = self.telling.builder.truncate_text(as_text(row.get("text")) or "")
+        text = self.task_lane.builder.truncate_text(as_text(row.get("text")) or "")
         match kind:
             case "text" | "task" | "user_feedback" | "user_feedback_diff":
                 self._add_message_row(kind, text, time)
@@ -271,7 +271,7 @@ class ClineViewRows:
                 if text:
                     event = self._add_event(Command, time, command=text)
                     self.command = event.number
-                    self.telling.await_result("execute_command", event)
+                    self.task_lane.await_result("execute_command", event)
             case "command_output":
                 self._append_output(text)
             case "tool":
@@ -293,7 +293,7 @@ class ClineViewRows:
                 self.asked = event.number
             case "completion_result" | "plan_completion_result":
                 if text:
-                    self.telling.claim = text
+                    self.task_lane.claim = text
                     self.claimed = True
                     self._add_event(Message, time, role="agent", text=text, intent="claim")
             case "plan_mode_respond" | "act_mode_respond":
@@ -302,32 +302,31 @@ class ClineViewRows:
             case "browser_action_launch" | "browser_action" | "browser_action_result":
                 self._add_browser_row(kind, text, time)
             case _:
-                self.telling.add_note(json_excerpt(row), f"unknown: {kind}"[:100], time)
+                self.task_lane.add_note(json_excerpt(row), f"unknown: {kind}"[:100], time)
 
     def _add_mcp_row(self, kind: str, text: str, time: datetime | None) -> None:
         """Add a call of an MCP tool, and its result."""
-        task_builder = self.telling
+        task_lane = self.task_lane
         if kind == "use_mcp_server":
             call_fields = storable_value(
-                as_mapping(try_decode_json(text)), task_builder.builder.skipped
+                as_mapping(try_decode_json(text)), task_lane.builder.skipped
             )
             name = (
                 f"{as_label(call_fields.get('serverName'))}/{as_label(call_fields.get('toolName'))}"
             )
             call_arguments = storable_value(
-                as_mapping(try_decode_json(call_fields.get("arguments"))),
-                task_builder.builder.skipped,
+                as_mapping(try_decode_json(call_fields.get("arguments"))), task_lane.builder.skipped
             )
             self.used = self._add_event(ToolUse, time, name=name, arguments=call_arguments).number
         elif self.used:
-            task_builder.builder.finish(task_builder.builder.events[self.used - 1], output=text)
+            task_lane.builder.finish(task_lane.builder.events[self.used - 1], output=text)
             self.used = None
 
     def _add_browser_row(self, kind: str, text: str, time: datetime | None) -> None:
         """Add a browser action, and its result."""
         action = as_mapping(try_decode_json(text))
         if kind != "browser_action_result":
-            call_arguments = storable_value(action, self.telling.builder.skipped) or {"url": text}
+            call_arguments = storable_value(action, self.task_lane.builder.skipped) or {"url": text}
             self.used = self._add_event(
                 ToolUse, time, name="browser_action", arguments=call_arguments
             ).number
@@ -335,39 +334,39 @@ class ClineViewRows:
             observation = "\n".join(
                 filter(None, (as_text(action.get("currentUrl")), as_text(action.get("logs"))))
             )
-            event = self.telling.builder.events[self.used - 1]
-            self.telling.builder.finish(event, output=observation)
+            event = self.task_lane.builder.events[self.used - 1]
+            self.task_lane.builder.finish(event, output=observation)
             self.used = None
 
     def _add_message_row(self, kind: str, text: str, time: datetime | None) -> None:
-        task_builder = self.telling
+        task_lane = self.task_lane
         if not text:
             return
-        first = kind in ("text", "task") and not task_builder.asked
+        first = kind in ("text", "task") and not task_lane.asked
         if kind == "text" and not first:
             self._add_event(Message, time, role="agent", text=text)
             return
         intent = "correction" if self.claimed else None
         intent = "answer" if self.asked else "request" if first else intent
-        self.asked, self.claimed, task_builder.asked = None, False, True
+        self.asked, self.claimed, task_lane.asked = None, False, True
         self._add_event(Message, time, role="user", text=text, intent=intent)
 
     def _append_output(self, text: str) -> None:
         """Output arrives in pieces, or repeatedly as a whole."""
         if not self.command or not text:
             return
-        builder = self.telling.builder
+        builder = self.task_lane.builder
         event = builder.events[self.command - 1]
         if isinstance(event, Command):
             earlier_output = event.output or ""
             joined = text if text.startswith(earlier_output) else f"{earlier_output}\n{text}"
-            builder.finish(event, output=self.telling.builder.truncate_text(joined))
+            builder.finish(event, output=self.task_lane.builder.truncate_text(joined))
 
     def _add_tool_row(self, call_fields: Mapping[str, Any], time: datetime | None) -> None:
-        task_builder, name = self.telling, as_label(call_fields.get("tool")) or "unnamed"
+        task_lane, name = self.task_lane, as_label(call_fields.get("tool")) or "unnamed"
         path, tool_fields = (
             as_label(call_fields.get("path")),
-            storable_value(dict(call_fields), self.telling.builder.skipped),
+            storable_value(dict(call_fields), self.task_lane.builder.skipped),
         )
         if name in _EDIT_ACTIONS and path:
             file_content = (
@@ -377,22 +376,22 @@ class ClineViewRows:
             event = self._add_event(
                 Edit, time, path=path, action=_EDIT_ACTIONS[name], after=file_content, patch=patch
             )
-            task_builder.await_result(EDIT_ROW, event)
+            task_lane.await_result(EDIT_ROW, event)
         elif name == "readFile" and path:
-            task_builder.await_result("read_file", self._add_event(Read, time, path=path))
+            task_lane.await_result("read_file", self._add_event(Read, time, path=path))
         elif name == "newTask" and (brief := as_text(tool_fields.get("content"))):
             event = self._add_event(Handoff, time, brief=brief)
             if isinstance(event, Handoff):
-                task_builder.add_child_task(event)
+                task_lane.add_child_task(event)
         else:
             tool_fields.pop("tool", None)
             event = self._add_event(ToolUse, time, name=name, arguments=tool_fields)
-            task_builder.await_result(_TOOL_BY_ROW.get(name, name), event)
+            task_lane.await_result(_TOOL_BY_ROW.get(name, name), event)
 
     def _add_report(self, text: str) -> None:
-        builder = self.telling.builder
+        builder = self.task_lane.builder
         for event in reversed(builder.events):
-            if isinstance(event, Handoff) and event.lane == self.telling.lane:
+            if isinstance(event, Handoff) and event.lane == self.task_lane.lane:
                 if event.report is None:
                     builder.finish(event, report=text)
                 return
@@ -426,16 +425,11 @@ class _PendingCall(NamedTuple):
 class ClineTaskLane:
     """One task as a lane, while its conversation is read."""
 
-    def __init__(
-        self,
-        builder: SessionBuilder,
-        lane: str,
-        tasks: Mapping[str, ClineTask],
-    ) -> None:
+    def __init__(self, builder: SessionBuilder, lane: str, tasks: Mapping[str, ClineTask]) -> None:
         self.builder = builder
         self.lane = lane
         self.tasks = tasks
-        self.told: set[str] = set()
+        self.read_ids: set[str] = set()
         self.depth = 0
         self.pending: list[_PendingCall] = []
         self.current: _PendingCall | None = None
@@ -455,7 +449,7 @@ class ClineTaskLane:
         self.builder.add_note(text, about, lane=self.lane, at=at)
 
     def add_task(self, task: ClineTask) -> None:
-        self.told.add(task.id)
+        self.read_ids.add(task.id)
         self.children = list(task.children)
         rows = ClineViewRows(task.rows, self)
         rows.match_requests(task.messages)
@@ -629,11 +623,11 @@ class ClineTaskLane:
             return
         self.children.remove(child)
         task = self.tasks.get(child[1])
-        if task is None or task.id in self.told or self.depth >= MAX_TASK_DEPTH:
+        if task is None or task.id in self.read_ids or self.depth >= MAX_TASK_DEPTH:
             return
         lane = self.builder.open_lane(self.builder.truncate_text(task.id), self.lane)
         inner = ClineTaskLane(self.builder, lane, self.tasks)
-        inner.told, inner.depth = self.told, self.depth + 1
+        inner.read_ids, inner.depth = self.read_ids, self.depth + 1
         self.builder.finish(event, child=lane)
         inner.add_task(task)
         if inner.mode:

@@ -61,7 +61,7 @@ _BARE_TYPES = frozenset({
 
 
 def handle_message(reading: CodexRollout, record: RecordFields) -> None:
-    reading.talk.add_model_message(record)
+    reading.conversation.add_model_message(record)
 
 
 def handle_reasoning(reading: CodexRollout, record: RecordFields) -> None:
@@ -168,11 +168,11 @@ RESPONSE_HANDLERS: dict[str, ResponseHandler] = {
 def handle_task_start(reading: CodexRollout, record: RecordFields) -> None:
     reading.running = reading.tasks = True
     reading.lane.stopped = None
-    reading.talk.interrupted = False
+    reading.conversation.interrupted = False
 
 
 def handle_task_complete(reading: CodexRollout, record: RecordFields) -> None:
-    reading.talk.flush_pending()
+    reading.conversation.flush_pending()
     reading.running, reading.tasks = False, True
     reading.lane.stopped = None
     # A task ended by an error has no last message, whatever messages precede it.
@@ -181,11 +181,11 @@ def handle_task_complete(reading: CodexRollout, record: RecordFields) -> None:
 
 
 def handle_turn_abort(reading: CodexRollout, record: RecordFields) -> None:
-    reading.talk.flush_pending()
+    reading.conversation.flush_pending()
     reason = as_label(record.get("reason")) or "aborted"
     reading.running = False
     reading.lane.stopped = reason
-    if reason == "interrupted" and not reading.talk.interrupted and not reading.is_child:
+    if reason == "interrupted" and not reading.conversation.interrupted and not reading.is_child:
         reading.lane.add_incoming_message(reason, "user", "interrupt")
     reading.lane.add_note(json_excerpt(record), "turn aborted")
 
@@ -234,11 +234,11 @@ def handle_rollback(reading: CodexRollout, record: RecordFields) -> None:
 
 
 def handle_user_message(reading: CodexRollout, record: RecordFields) -> None:
-    reading.talk.add_user_event(record.get("message"))
+    reading.conversation.add_user_event(record.get("message"))
 
 
 def handle_agent_message(reading: CodexRollout, record: RecordFields) -> None:
-    reading.talk.add_agent_event(record.get("message"))
+    reading.conversation.add_agent_event(record.get("message"))
 
 
 def handle_error(reading: CodexRollout, record: RecordFields) -> None:
@@ -314,11 +314,11 @@ def handle_item(reading: CodexRollout, record: RecordFields) -> None:
 
 
 def _handle_user_item(reading: CodexRollout, item: RecordFields) -> None:
-    reading.talk.add_user_event(content_text(item.get("content")))
+    reading.conversation.add_user_event(content_text(item.get("content")))
 
 
 def _handle_agent_item(reading: CodexRollout, item: RecordFields) -> None:
-    reading.talk.add_agent_event(content_text(item.get("content")), "item")
+    reading.conversation.add_agent_event(content_text(item.get("content")), "item")
 
 
 def _handle_command_item(reading: CodexRollout, item: RecordFields) -> None:
@@ -439,10 +439,7 @@ _RECORD_HANDLERS: dict[str, EventHandler] = {
     "token_usage_record": handle_usage,
     "inter_agent_communication": handle_agent_letter,
 }
-_HANDLER_TABLES = {
-    "response_item": RESPONSE_HANDLERS,
-    "event_msg": EVENT_HANDLERS,
-}
+_HANDLER_TABLES = {"response_item": RESPONSE_HANDLERS, "event_msg": EVENT_HANDLERS}
 
 
 name = "codex"
@@ -623,7 +620,7 @@ def _system_prompt(root: CodexRollout) -> str | None:
         if isinstance(instructions, str)
         else as_text(as_mapping(instructions).get("text"))
     )
-    return root.talk.system if text is None else root.lane.builder.truncate_text(text)
+    return root.conversation.system if text is None else root.lane.builder.truncate_text(text)
 
 
 def _session_exit(root: CodexRollout) -> tuple[Exit, str | None]:

@@ -24,8 +24,7 @@ from closeloop.text.untrusted import truncate_middle
 from closeloop.traces.readers.codex_lane import CodexTokenMeter
 from closeloop.traces.readers.codex_results import mcp_reply_text
 from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder
-from closeloop.traces.tool_calls import CallOrigin, event_from_call
-from closeloop.traces.tool_calls import split_shell_words as shell_words
+from closeloop.traces.tool_calls import CallOrigin, event_from_call, split_shell_words
 from closeloop.traces.untrusted_json import (
     as_exit_code,
     as_label,
@@ -366,7 +365,7 @@ def _unwrap_shell(command: str) -> str:
     if len(command) > _MAX_PARSED_CHARS:
         return command
     try:
-        words = shell_words(command)
+        words = split_shell_words(command)
     except ValueError:
         return command
     return words[2] if len(words) == 3 else command

@@ -72,7 +72,7 @@ class CodexLane:
         self.last_words: int | None = None
         self.turn = 0
         self._turn = Turn()
-        self._told = True
+        self._has_usage = True
         self._listening = True
         self._meter = CodexTokenMeter()
         self._open: dict[str, deque[list[int]]] = {}
@@ -107,10 +107,10 @@ class CodexLane:
         usage = self._meter.usage_since_last(total, last)
         if usage is None:
             return
-        if self._told:
+        if self._has_usage:
             # A message without any other record, such as a summary.
             self._begin_turn()
-        self._told = True
+        self._has_usage = True
         self._turn = msgspec.structs.replace(self._turn, usage=usage)
         self.builder.add_turn(self.name, self._turn, str(self.turn))
 
@@ -121,7 +121,7 @@ class CodexLane:
     def _begin_turn(self) -> None:
         self.turn = self.builder.count_turns(self.name) + 1
         self._turn = Turn(usage=Usage(), model=self.model, at=self.current_time)
-        self._told = False
+        self._has_usage = False
         if self.model is not None:
             self.models[self.model] += 1
         self.builder.add_turn(self.name, self._turn, str(self.turn))
@@ -377,14 +377,14 @@ class CodexTokenMeter:
     """Remembers the last total."""
 
     def __init__(self) -> None:
-        self._told: Any = None
+        self._last_total: Any = None
         self._total: TokenCounts | None = None
 
     def usage_since_last(self, total: Any, last: Any) -> Usage | None:
         """Return the usage since then; None if the same total is repeated."""
-        if total == self._told:
+        if total == self._last_total:
             return None
-        self._told = total
+        self._last_total = total
         current = _parse_counts(total)
         if current is None or current == self._total:
             return None
@@ -443,7 +443,7 @@ class CodexMessages:
         self._items: deque[tuple[str, int]] = deque(maxlen=_MAX_RECENT_TEXTS)
         """User messages of the model's input, until the event repeats them."""
         self._events: deque[str] = deque(maxlen=_MAX_RECENT_TEXTS)
-        self._said: deque[str] = deque(maxlen=_MAX_RECENT_TEXTS)
+        self._model_texts: deque[str] = deque(maxlen=_MAX_RECENT_TEXTS)
         self._pending: list[str] = []
         """Agent messages of events, until the model's output repeats them."""
         self._sort: str | None = None
@@ -456,7 +456,7 @@ class CodexMessages:
         role = payload.get("role")
         if role == "assistant":
             if not _remove_text(self._pending, text):
-                self._said.append(text)
+                self._model_texts.append(text)
             if text:
                 self._lane.add_agent_message(text)
         elif role == "user":
@@ -531,7 +531,7 @@ class CodexMessages:
         if not isinstance(text, str) or not text:
             return
         self._sort = self._sort or origin
-        if origin == self._sort and not _remove_text(self._said, text):
+        if origin == self._sort and not _remove_text(self._model_texts, text):
             self._pending.append(text)
 
     def flush_pending(self) -> None:
@@ -539,7 +539,7 @@ class CodexMessages:
         pending, self._pending = self._pending, []
         for text in pending:
             self._lane.add_agent_message(text)
-        self._said.clear()
+        self._model_texts.clear()
         self._sort = None
 
 
@@ -573,7 +573,7 @@ class CodexRollout:
 
     def __init__(self, builder: SessionBuilder, name: str, lanes: Mapping[str, str]) -> None:
         self.lane = CodexLane(builder, name, lanes)
-        self.talk = CodexMessages(self.lane)
+        self.conversation = CodexMessages(self.lane)
         self.meta: dict[str, Any] = {}
         self._began: str | None = None
         self._ended: str | None = None
@@ -672,7 +672,7 @@ class CodexRollout:
 
     def finish(self) -> None:
         """Finish the rollout."""
-        self.talk.flush_pending()
+        self.conversation.flush_pending()
         if self.forked:
             self._note_left_out()
         if not self.tasks and self.lane.stopped is None:

@@ -302,8 +302,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
         agent="gemini-cli",
         started=time_from_text(header.get("startTime")) or builder.started,
         ended=max(
-            filter(None, (time_from_text(header.get("lastUpdated")), builder.ended)),
-            default=None,
+            filter(None, (time_from_text(header.get("lastUpdated")), builder.ended)), default=None
         ),
         exit="crashed" if session.fault else "finished",
         cause=session.fault,

@@ -201,7 +201,7 @@ class _GeminiStream:
         text = "\n".join(dict.fromkeys(part for part in (printed, error) if part))
         output = self.builder.truncate_text(text) if text else None
         result_fields: dict[str, object] = {
-            "seconds": seconds_between(event.at, time_from_text(record.get("timestamp"))),
+            "seconds": seconds_between(event.at, time_from_text(record.get("timestamp")))
         }
         if isinstance(event, Command):
             output = output or ("" if ok is not None else None)

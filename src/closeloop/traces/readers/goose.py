@@ -139,7 +139,7 @@ def _iter_stored_sessions(base: sqlite3.Connection, skipped: dict[str, int]) -> 
         stored = LazyMapping(infos_by_id, partial(_load_recording, base, infos_by_id, lost))
         builder = GooseSession(stored, (name, version), lost)
         session = builder.build_session(stored[session_id])
-        seen_ids |= builder.told
+        seen_ids |= builder.read_ids
         for reason, number in lost.items():
             skipped[reason] = skipped.get(reason, 0) + number
         if session.trace.events:
@@ -191,7 +191,7 @@ class GooseSession:
     ) -> None:
         self.builder = SessionBuilder(*reader, skipped, several=True)
         self.children = children
-        self.told: set[str] = set()
+        self.read_ids: set[str] = set()
         self.usages: list[Usage] = []
         self.handoffs: dict[str, int] = {}
 
@@ -214,7 +214,7 @@ class GooseSession:
 
     def _add_lane(self, lane: str, recorded: GooseRecording, model: str | None) -> None:
         if identity := as_text(recorded.about.get("id")):
-            self.told.add(identity)
+            self.read_ids.add(identity)
         self.usages.append(_session_usage(recorded.about))
         for message in recorded.messages:
             if isinstance(message, dict) and isinstance(message.get("content"), list):
@@ -325,7 +325,7 @@ class GooseSession:
     def _add_child(self, event: Handoff, child: str) -> None:
         self.handoffs[child] = event.number
         # In Goose a child cannot start children, so there is no deeper level.
-        if child in self.told or child not in self.children or event.lane != ROOT_LANE:
+        if child in self.read_ids or child not in self.children or event.lane != ROOT_LANE:
             return
         recorded = self.children[child]
         inner = self.builder.open_lane(self.builder.truncate_text(child), event.lane, "sub_agent")

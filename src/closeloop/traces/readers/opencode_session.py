@@ -179,13 +179,13 @@ class OpencodeFamily:
     def __init__(self, children: Mapping[str, Any], skipped: dict[str, int]) -> None:
         self.children = children
         self.skipped = skipped
-        self.told: set[str] = set()
+        self.read_ids: set[str] = set()
 
     def take_child(self, name: str | None) -> OpencodeRecording | None:
         """Return a child that exists and was not added yet."""
-        if name is None or name in self.told or name not in self.children:
+        if name is None or name in self.read_ids or name not in self.children:
             return None
-        self.told.add(name)
+        self.read_ids.add(name)
         child = self.children[name]
         return child if isinstance(child, OpencodeRecording) else None
 
@@ -219,7 +219,7 @@ def session_from_opencode(
     builder.open_lane(agent=as_label(info.get("agent")))
     identity = as_label(info.get("id"))
     if identity:
-        family.told.add(identity)
+        family.read_ids.add(identity)
     lane = _OpencodeLane(builder, ROOT_LANE, family, 0)
     _add_messages(lane, recorded)
     claimed = lane.error is None and lane.finish == "stop"
@@ -493,7 +493,7 @@ def _add_child(
     builder, family = lane.builder, lane.family
     recording = family.take_child(name) if lane.depth < MAX_CHILD_DEPTH else None
     if recording is None:
-        if name in family.told and name in family.children:
+        if name in family.read_ids and name in family.children:
             # The same child got more work.
             builder.finish(builder.events[event.number - 1], child=lane.builder.truncate_text(name))
         return

@@ -80,7 +80,7 @@ def _iter_file_sessions(source: RecordingSource) -> Iterator[Session]:
         # A child that its parent never mentions is a separate session.
         if session_id not in seen_ids and (recorded := children[session_id]) is not None:
             yield session_from_opencode(recorded, family, (name, version))
-            seen_ids |= family.told
+            seen_ids |= family.read_ids
         elif session_id not in seen_ids:
             count_skip(source.skipped, "a session without messages")
 
@@ -102,7 +102,7 @@ def _iter_database_sessions(base: sqlite3.Connection, skipped: dict[str, int]) -
         seen_ids.add(session_id)
         if recorded is not None:
             yield session_from_opencode(recorded, family, (name, version))
-            seen_ids |= family.told
+            seen_ids |= family.read_ids
         elif _is_in_new_tables(base, session_id):
             count_skip(lost, "a session in tables of a newer OpenCode")
         else:

@@ -394,10 +394,7 @@ class _SpanSession:
     """Builds one conversation."""
 
     def __init__(
-        self,
-        spans: list[OtelSpan],
-        kinds: dict[str, SpanKind],
-        builder: SessionBuilder,
+        self, spans: list[OtelSpan], kinds: dict[str, SpanKind], builder: SessionBuilder
     ) -> None:
         self.spans = {span.id: span for span in spans}
         self.kinds = kinds

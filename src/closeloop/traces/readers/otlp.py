@@ -276,9 +276,7 @@ def _protobuf_value(value: Any) -> Any:
 def _read_protobuf(source: RecordingSource) -> Iterator[OtelSpan]:
     """Yield one export, or several with their sizes, as a collector writes to a file."""
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-        ExportTraceServiceRequest,
-    )
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
     prefixed = _find_protobuf_start(source.head) == 4
     try:

@@ -11,7 +11,7 @@ from closeloop.records.attempt import Exit, Usage
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.trace import AnyEvent, Edit, Read, Session, Turn
 from closeloop.traces.session_builder import SessionBuilder, derive_id
-from closeloop.traces.tool_calls import split_shell_words as shell_words
+from closeloop.traces.tool_calls import split_shell_words
 from closeloop.traces.untrusted_json import (
     as_amount,
     as_count,
@@ -360,7 +360,7 @@ def _split_words(line: str) -> list[str]:
     if len(line) > MAX_LINE_CHARS:
         return []
     try:
-        return shell_words(line)
+        return split_shell_words(line)
     except ValueError:
         return line.split()
 

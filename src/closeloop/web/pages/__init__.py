@@ -60,7 +60,7 @@ def warm_up_pages(page_context: PageContext) -> None:
     # Only a head start: a request reports any error itself.
     with suppress(Exception):
         # The filters of lists first: others wait for them only a moment.
-        attempts.attempts(page_context, attempts.AttemptsAsked(limit=1, score=("would-merge",)))
+        attempts.attempts(page_context, attempts.AttemptsQuery(limit=1, score=("would-merge",)))
         overview.overview(page_context, TimeRange())
         overview.health(page_context, NoQuery())
         if not page_context.store.is_read_only:

@@ -41,8 +41,8 @@ from closeloop.web.event_views import (
 from closeloop.web.page import Page, PageContext, PageNotFound
 from closeloop.web.pages.metrics import ScoreLine, list_given_scores
 from closeloop.web.pages.outcome import (
-    AttemptAsked,
     AttemptHead,
+    AttemptIdQuery,
     load_attempt_head,
     unsilenced_rule_findings,
     with_marks,
@@ -118,7 +118,7 @@ class MeasuredView(Record):
     findings: tuple[Finding, ...]
 
 
-class EventsAsked(AttemptAsked):
+class EventsQuery(AttemptIdQuery):
     first: Annotated[int, Meta(ge=1)] = 1
     """Number of the first event to return."""
 
@@ -135,11 +135,11 @@ class EventsView(Record):
     """Whether the findings come from an earlier version of the rules."""
 
 
-class EventAsked(AttemptAsked):
+class EventQuery(AttemptIdQuery):
     number: Annotated[int, Meta(ge=1)]
 
 
-class TailAsked(AttemptAsked):
+class TailQuery(AttemptIdQuery):
     after: Annotated[int, Meta(ge=0)] = 0
     """Number of the last event that the client has."""
 
@@ -154,7 +154,7 @@ class TailView(Record):
     after: int
 
 
-class SearchAsked(AttemptAsked):
+class SearchQuery(AttemptIdQuery):
     q: Annotated[str, Meta(max_length=200)] = ""
 
 
@@ -175,12 +175,12 @@ class SearchView(Record):
     hits: tuple[Hit, ...]
 
 
-class AttemptPageAsked(AttemptAsked):
+class AttemptPageQuery(AttemptIdQuery):
     caller: Annotated[str, Meta(extra_json_schema={"readOnly": True})] = ""
     """The caller's name; set by the server, whatever the URL says."""
 
 
-def attempt(page_context: PageContext, query: AttemptPageAsked) -> AttemptView:
+def attempt(page_context: PageContext, query: AttemptPageQuery) -> AttemptView:
     head, task = load_attempt_head(page_context, query.attempt)
     trace = page_context.load_trace(head.row.id)
     measures_now = (head.row.events or 0) <= MAX_EVENTS_MEASURED_AT_ONCE
@@ -217,7 +217,7 @@ def attempt(page_context: PageContext, query: AttemptPageAsked) -> AttemptView:
         fragments=tuple(event.number for event in trace.events[FRAGMENT_EVENTS::FRAGMENT_EVENTS]),
         last=trace.events[-1].number if trace.events else 0,
         skipped=trace.skipped,
-        insights=tuple(page_context.store.course.list_insights(attempt=head.row.id)),
+        insights=tuple(page_context.store.experiments.list_insights(attempt=head.row.id)),
     )
 
 
@@ -234,14 +234,14 @@ def _list_votes(
     return {rule: verdicts for rule, verdicts in by_rule.items() if verdicts}
 
 
-def measured(page_context: PageContext, query: AttemptAsked) -> MeasuredView:
+def measured(page_context: PageContext, query: AttemptIdQuery) -> MeasuredView:
     """Run the rules on a long trace; the page that requested it then reloads."""
     head, _ = load_attempt_head(page_context, query.attempt)
     trace_measurement = page_context.load_measurement(head.row)
     return MeasuredView(attempt=head.row.id, findings=unsilenced_rule_findings(trace_measurement))
 
 
-def events(page_context: PageContext, query: EventsAsked) -> EventsView:
+def events(page_context: PageContext, query: EventsQuery) -> EventsView:
     """Return a fragment of the trace."""
     head, _ = load_attempt_head(page_context, query.attempt)
     trace = page_context.load_trace(head.row.id)
@@ -258,7 +258,7 @@ def events(page_context: PageContext, query: EventsAsked) -> EventsView:
     )
 
 
-def event(page_context: PageContext, query: EventAsked) -> EventsView:
+def event(page_context: PageContext, query: EventQuery) -> EventsView:
     """Return one event in full."""
     head, _ = load_attempt_head(page_context, query.attempt)
     trace = page_context.load_trace(head.row.id)
@@ -276,7 +276,7 @@ def event(page_context: PageContext, query: EventAsked) -> EventsView:
     )
 
 
-def tail(page_context: PageContext, query: TailAsked) -> TailView:
+def tail(page_context: PageContext, query: TailQuery) -> TailView:
     """Return the next events of a session that is still growing."""
     head, _ = load_attempt_head(page_context, query.attempt)
     newest = head.newer or head.row.id
@@ -286,7 +286,7 @@ def tail(page_context: PageContext, query: TailAsked) -> TailView:
     return TailView(attempt=head.row.id, newest=newest, events=views, after=after)
 
 
-def search(page_context: PageContext, query: SearchAsked) -> SearchView:
+def search(page_context: PageContext, query: SearchQuery) -> SearchView:
     """Find every event that contains a text, ignoring case; the first hits with a snippet."""
     head, _ = load_attempt_head(page_context, query.attempt)
     hits: list[Hit] = []
@@ -460,7 +460,7 @@ class RawView(Record):
     events: int
 
 
-def attempt_reviews(page_context: PageContext, query: AttemptAsked) -> ReviewsView:
+def attempt_reviews(page_context: PageContext, query: AttemptIdQuery) -> ReviewsView:
     head, _ = load_attempt_head(page_context, query.attempt)
     all_reviews = page_context.store.reviews.list_reviews(item=head.row.id)
     return ReviewsView(
@@ -468,7 +468,7 @@ def attempt_reviews(page_context: PageContext, query: AttemptAsked) -> ReviewsVi
     )
 
 
-def raw(page_context: PageContext, query: AttemptAsked) -> RawView:
+def raw(page_context: PageContext, query: AttemptIdQuery) -> RawView:
     head, _ = load_attempt_head(page_context, query.attempt)
     trace = page_context.load_trace(head.row.id)
     record = msgspec.json.format(msgspec.json.encode(head.attempt), indent=2).decode()

@@ -59,7 +59,7 @@ MAX_COUNT = 10_000
 """Matching attempts up to which the exact number is counted."""
 
 
-class AttemptsAsked(AttemptFilter):
+class AttemptsQuery(AttemptFilter):
     """Which attempts to show, and how."""
 
     show: Literal["list", "grid"] = "list"
@@ -115,7 +115,7 @@ class AttemptGrid(Record):
     """Whether results come from people instead of checks."""
 
 
-class AttemptPreviewAsked(Record):
+class AttemptPreviewQuery(Record):
     attempt: str
 
 
@@ -130,7 +130,7 @@ class AttemptPreview(Record):
 class AttemptsView(Record):
     """Attempts in the requested order."""
 
-    asked: AttemptsAsked
+    asked: AttemptsQuery
     choices: FilterChoices
     rules: tuple[str, ...]
     """Names of rules to filter by."""
@@ -151,7 +151,7 @@ class AttemptsView(Record):
     grid: AttemptGrid | None = None
 
 
-def attempts(page_context: PageContext, query: AttemptsAsked) -> AttemptsView:
+def attempts(page_context: PageContext, query: AttemptsQuery) -> AttemptsView:
     """Return a page of attempts, or the grid."""
     sealed = page_context.store.held_out.list_sealed_digests()
     choices = _filter_choices(page_context, sealed)
@@ -199,12 +199,12 @@ def attempts(page_context: PageContext, query: AttemptsAsked) -> AttemptsView:
         unpriced=matches.attempts - matches.priced if matches else 0,
         opened=None
         if query.open is None
-        else preview(page_context, AttemptPreviewAsked(attempt=query.open)),
+        else preview(page_context, AttemptPreviewQuery(attempt=query.open)),
         next=cursor_after_row(last.row, query.sort, last.marks.findings) if last else None,
     )
 
 
-def preview(page_context: PageContext, query: AttemptPreviewAsked) -> AttemptPreview:
+def preview(page_context: PageContext, query: AttemptPreviewQuery) -> AttemptPreview:
     """Return the preview of a row of the list; nothing is measured for it."""
     head, _ = load_attempt_head(page_context, query.attempt)
     measurement = page_context.load_measurement(head.row, make=False)

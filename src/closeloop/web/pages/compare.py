@@ -28,10 +28,7 @@ from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.metrics.held_out_runs import report_held_out
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.score_columns import attach_scores, find_metric, find_source, select_metrics
-from closeloop.metrics.variant_comparison import (
-    compare_variants,
-    default_scores,
-)
+from closeloop.metrics.variant_comparison import compare_variants, default_scores
 from closeloop.records.attempt import TimeRange
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import CompareReport, Metric, TaskPair, VariantComparison
@@ -43,7 +40,7 @@ from closeloop.records.task import Variant
 from closeloop.text.wording import short_repository_name
 from closeloop.web.event_views import EventView, FigureLine, build_figure_lines
 from closeloop.web.page import Page, PageContext, RefusedChoice, find_or_404
-from closeloop.web.pages.attempt import AttemptPageAsked, attempt
+from closeloop.web.pages.attempt import AttemptPageQuery, attempt
 from closeloop.web.pages.metrics import ScoreName, load_score_summaries, require_few_scores
 from closeloop.web.pages.outcome import AttemptHead
 
@@ -60,7 +57,7 @@ SIDE_METRICS = (
 ComparedName = Annotated[str, Meta(max_length=1000)]
 
 
-class CompareAsked(TimeRange):
+class CompareQuery(TimeRange):
     variants: tuple[ComparedName, ...] = ()
     """Variants to compare with the first one: by name, digest, or `agent:X`, `model:X`, `repo:X`,
     `prompt:ID`, `experiment:ID`, `DAY..DAY`; several joined by commas must all match."""
@@ -153,7 +150,7 @@ class CompareView(Record):
     """A comparison of the first variant with the others, of two attempts, or the choice of what to
     compare."""
 
-    asked: CompareAsked
+    asked: CompareQuery
     choices: tuple[NameGroup, ...]
     """Names to choose from, newest first."""
     two: TwoAttempts | None = None
@@ -177,7 +174,7 @@ class CompareView(Record):
     fresh: bool = True
 
 
-def compare(page_context: PageContext, query: CompareAsked) -> CompareView:
+def compare(page_context: PageContext, query: CompareQuery) -> CompareView:
     require_few_scores(query.score)
     variants_by_digest = page_context.store.numbers.load_variants()
     summaries = load_score_summaries(page_context)
@@ -517,7 +514,7 @@ def _compare_attempts(page_context: PageContext, names: Sequence[str]) -> TwoAtt
 
 
 def _attempt_column(page_context: PageContext, name: str) -> AttemptColumn:
-    view = attempt(page_context, AttemptPageAsked(attempt=name))
+    view = attempt(page_context, AttemptPageQuery(attempt=name))
     return AttemptColumn(
         head=view.head,
         reasons=view.reasons,

@@ -64,7 +64,7 @@ class ExperimentsView(Record):
     fresh: bool
 
 
-class ExperimentAsked(Record):
+class ExperimentQuery(Record):
     experiment: str
     """Id or a prefix of it."""
     score: tuple[ScoreName, ...] = ()
@@ -108,7 +108,7 @@ class ExperimentScores(Record):
     """Cost and time of each variant."""
 
 
-class ExperimentNow(Record):
+class RunningExperiment(Record):
     """The progress of one experiment and its results on dev tasks so far."""
 
     course: ExperimentStatus
@@ -130,11 +130,11 @@ class ExperimentNow(Record):
 
 
 class ExperimentView(Record):
-    asked: ExperimentAsked
+    asked: ExperimentQuery
     scores: tuple[str, ...]
     """Names of scores that can be shown."""
     experiment: Experiment
-    now: ExperimentNow | None
+    now: RunningExperiment | None
     """None until computed for the first time."""
     fresh: bool
 
@@ -185,7 +185,7 @@ def current_experiment_statuses(
     page_context: PageContext,
 ) -> tuple[tuple[ExperimentStatus, ...], bool]:
     """Return the status of the newest experiments, and whether it is current."""
-    in_hand = sorted(page_context.store.course.list_claimed_jobs())
+    in_hand = sorted(page_context.store.experiments.list_claimed_jobs())
 
     def load_statuses() -> tuple[ExperimentStatus, ...]:
         newest = page_context.store.list_experiments()[:MAX_EXPERIMENTS]
@@ -199,11 +199,11 @@ def current_experiment_statuses(
     return cached_statuses.value or (), cached_statuses.fresh
 
 
-def experiment(page_context: PageContext, query: ExperimentAsked) -> ExperimentView:
+def experiment(page_context: PageContext, query: ExperimentQuery) -> ExperimentView:
     require_few_scores(query.score)
     chosen_experiment = find_or_404(find_experiment, page_context.store, query.experiment)
     names = tuple(dict.fromkeys(query.score))
-    in_hand = sorted(page_context.store.course.list_claimed_jobs())
+    in_hand = sorted(page_context.store.experiments.list_claimed_jobs())
     cached_experiment = page_context.metric_cache.compute_from_store(
         f"experiment {chosen_experiment.id} {names}",
         f"{page_context.store_mark()} {in_hand}",
@@ -220,7 +220,7 @@ def experiment(page_context: PageContext, query: ExperimentAsked) -> ExperimentV
 
 def _current_experiment(
     page_context: PageContext, experiment: Experiment, in_hand: list[str], names: Sequence[str]
-) -> ExperimentNow:
+) -> RunningExperiment:
     status = read_experiment_status(page_context.store, experiment, in_hand)
     sealed = page_context.store.held_out.list_sealed_digests()
     all_rows = list_experiment_attempts(page_context.store, experiment)
@@ -234,7 +234,7 @@ def _current_experiment(
     }
     failed_rows = [row for row in rows if row.outcome != "pass" and row.id not in unchecked]
     failed_rows.sort(key=lambda row: row.started.timestamp() if row.started else 0.0, reverse=True)
-    return ExperimentNow(
+    return RunningExperiment(
         course=status,
         seconds_left=_seconds_left(status, all_rows),
         ends=Ends(**_count_ends([row for row in rows if row.id not in unchecked])),
@@ -376,7 +376,7 @@ class TrialsView(Record):
     fresh: bool
 
 
-class TrialAsked(Record):
+class TrialQuery(Record):
     name: str
 
 
@@ -403,7 +403,7 @@ def trials(page_context: PageContext, query: NoQuery) -> TrialsView:
     return TrialsView(trials=tuple(lines), fresh=fresh)
 
 
-def trial(page_context: PageContext, query: TrialAsked) -> TrialView:
+def trial(page_context: PageContext, query: TrialQuery) -> TrialView:
     trials_by_name = {
         trial.name: trial for trial in list_trials(page_context.store, page_context.settings.memory)
     }

@@ -28,7 +28,7 @@ from closeloop.records.task import Task
 from closeloop.records.trace import AnyEvent, Command, Edit, Message
 from closeloop.web.diff_view import DiffFile, diff_from_edit
 from closeloop.web.page import Page, PageContext, PageNotFound
-from closeloop.web.pages.outcome import AttemptAsked, AttemptHead, load_attempt_head, with_marks
+from closeloop.web.pages.outcome import AttemptHead, AttemptIdQuery, load_attempt_head, with_marks
 
 MAX_ROUNDS = 60
 MAX_FAILURES = 40
@@ -37,7 +37,7 @@ MAX_SAID_CHARS = 1000
 MAX_ROUND_EDITS = 40
 
 
-class Round(Record):
+class IterationRow(Record):
     """One iteration: changes, then a check."""
 
     number: int
@@ -74,7 +74,7 @@ class LaneIterations(Record):
     verdict: str
     spirals: bool
     """Whether the rule `spiral` has a finding in this lane."""
-    rounds: tuple[Round, ...]
+    rounds: tuple[IterationRow, ...]
     failures: tuple[FailureRow, ...]
     more_rounds: int
     """Number of earlier iterations that are not shown."""
@@ -88,7 +88,7 @@ class IterationsView(Record):
     lanes: tuple[LaneIterations, ...]
 
 
-def iterations(page_context: PageContext, query: AttemptAsked) -> IterationsView:
+def iterations(page_context: PageContext, query: AttemptIdQuery) -> IterationsView:
     head, _ = load_attempt_head(page_context, query.attempt)
     reading = page_context.load_trace_reading(head.row.id)
     measurement = page_context.load_measurement(head.row)
@@ -164,10 +164,10 @@ def _lane_iterations(
 
 def _iteration_round(
     iteration: Iteration, number: int, before: frozenset[str] | None, stuck: bool
-) -> Round:
+) -> IterationRow:
     """Describe an iteration; `before` are the failures of the last known one."""
     keys, known = _failure_keys(iteration), _is_known(iteration)
-    return Round(
+    return IterationRow(
         number=number,
         change=iteration.changes[0].number,
         check=iteration.checks[-1].number,
@@ -221,13 +221,13 @@ def _describe_lane_verdict(lane: LaneReading, measures: Measures | None, spiral:
     )
 
 
-class RoundAsked(AttemptAsked):
+class IterationQuery(AttemptIdQuery):
     lane: str
     number: Annotated[int, Meta(ge=1)]
     """Number of the iteration, from 1."""
 
 
-class RoundEdit(Record):
+class IterationEdit(Record):
     """One change of an iteration."""
 
     event: int
@@ -236,17 +236,17 @@ class RoundEdit(Record):
     """None if the trace does not contain the changed lines."""
 
 
-class RoundView(Record):
+class IterationChangesView(Record):
     """The changes of one iteration."""
 
     attempt: str
     number: int
-    edits: tuple[RoundEdit, ...]
+    edits: tuple[IterationEdit, ...]
     more: int
     """Number of changes that are not shown."""
 
 
-def round_changes(page_context: PageContext, query: RoundAsked) -> RoundView:
+def iteration_changes(page_context: PageContext, query: IterationQuery) -> IterationChangesView:
     """Return every edit of an iteration as a diff, as the trace recorded it."""
     head, _ = load_attempt_head(page_context, query.attempt)
     lane = page_context.load_trace_reading(head.row.id).lanes.get(query.lane)
@@ -256,11 +256,11 @@ def round_changes(page_context: PageContext, query: RoundAsked) -> RoundView:
     changes = [
         event for event in page_context.load_trace(head.row.id).events if event.number in numbers
     ]
-    return RoundView(
+    return IterationChangesView(
         attempt=head.row.id,
         number=query.number,
         edits=tuple(
-            RoundEdit(
+            IterationEdit(
                 event=change.number,
                 path=change.path if isinstance(change, Edit) else _shell_command(change),
                 file=diff_from_edit(change) if isinstance(change, Edit) else None,
@@ -278,7 +278,7 @@ def _shell_command(event: AnyEvent) -> str:
 PAGES = (
     Page(
         path="/attempts/{attempt}/round",
-        show=round_changes,
+        show=iteration_changes,
         template="round.html",
         about="The changes of one iteration of an attempt.",
         section="Sessions",
@@ -383,7 +383,7 @@ class HandoffsView(Record):
     more: int
 
 
-def handoffs(page_context: PageContext, query: AttemptAsked) -> HandoffsView:
+def handoffs(page_context: PageContext, query: AttemptIdQuery) -> HandoffsView:
     head, task = load_attempt_head(page_context, query.attempt)
     reading = page_context.load_trace_reading(head.row.id)
     all_handoffs, needs = list_handoff_contexts(reading), list_all_needs(reading)
@@ -422,7 +422,7 @@ def _handoff_view(
         number=handoff.event.number,
         parent=handoff.parent.lane.agent or handoff.parent.lane.id,
         child=_child_name(handoff),
-        asked=mark_text_parts(handoff.asked or "", marks),
+        asked=mark_text_parts(handoff.request or "", marks),
         brief=mark_text_parts(handoff.event.brief, kept_marks),
         report=mark_text_parts(handoff.event.report or "", report_marks),
         needs=needs,

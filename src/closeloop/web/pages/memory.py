@@ -64,7 +64,7 @@ MAX_LESSONS = 12
 STATE_ORDER: tuple[RuleState, ...] = ("proposed", "active", "retired")
 
 
-class MemoryAsked(Record):
+class MemoryQuery(Record):
     repo: str | None = None
     state: RuleState | None = None
     q: Annotated[str, Meta(max_length=200)] = ""
@@ -91,7 +91,7 @@ class SessionLesson(Record):
 
 
 class MemoryView(Record):
-    asked: MemoryAsked
+    asked: MemoryQuery
     rules: tuple[RuleLine, ...]
     """Rules that wait for a person's decision first."""
     found: int
@@ -127,7 +127,7 @@ class InsightsView(Record):
     fresh: bool
 
 
-def memory(page_context: PageContext, query: MemoryAsked) -> MemoryView:
+def memory(page_context: PageContext, query: MemoryQuery) -> MemoryView:
     memory_store = page_context.store.memory
     rules = memory_store.list_rules(repo=query.repo, state=query.state)
     repeats = leave_out_settled(memory_store.list_repeats(repo=query.repo))
@@ -211,7 +211,7 @@ def _holds_text(rule: TeamRule, searched_text: str) -> bool:
     )
 
 
-class ContextPreviewAsked(Record):
+class ContextPreviewQuery(Record):
     repo: str | None = None
     """As owner/name; by default the origin of this clone."""
     file: Literal["AGENTS.md", "CLAUDE.md"] = "AGENTS.md"
@@ -220,7 +220,7 @@ class ContextPreviewAsked(Record):
 class PreviewView(Record):
     """The agent context before it is written, each line with its origin and cost."""
 
-    asked: ContextPreviewAsked
+    asked: ContextPreviewQuery
     repo: str
     repos: tuple[str, ...]
     preview: ContextPreview | None
@@ -235,7 +235,7 @@ class PreviewView(Record):
     lessons: tuple[SessionLesson, ...] = ()
 
 
-def context_preview(page_context: PageContext, query: ContextPreviewAsked) -> PreviewView:
+def context_preview(page_context: PageContext, query: ContextPreviewQuery) -> PreviewView:
     rules = page_context.store.memory.list_rules()
     repos = tuple(sorted({rule.repo for rule in rules if rule.repo}))
 
@@ -305,7 +305,7 @@ def insights(page_context: PageContext, query: NoQuery) -> InsightsView:
     hidden = hidden_attempts(page_context.store)
     visible_insights = [
         insight
-        for insight in page_context.store.course.list_insights()
+        for insight in page_context.store.experiments.list_insights()
         if insight.attempt not in hidden
     ]
     latest = visible_insights[:MAX_INSIGHTS]
@@ -393,7 +393,7 @@ class PromptsView(Record):
     fresh: bool
 
 
-class PromptAsked(Record):
+class PromptQuery(Record):
     prompt: str
     """Id or a prefix of it."""
     against: str | None = None
@@ -475,7 +475,7 @@ def _load_prompt_uses(page_context: PageContext) -> CachedValue[list[PromptUse]]
     )
 
 
-def prompt(page_context: PageContext, query: PromptAsked) -> PromptView:
+def prompt(page_context: PageContext, query: PromptQuery) -> PromptView:
     version = find_or_404(find_prompt, page_context.store, query.prompt)
     cached_uses = _load_prompt_uses(page_context)
     uses = {use.id: use for use in cached_uses.value or ()}

@@ -67,8 +67,8 @@ from closeloop.web.event_views import (
 )
 from closeloop.web.page import CachedValue, NoQuery, Page, PageContext
 from closeloop.web.pages.outcome import (
-    AttemptAsked,
     AttemptHead,
+    AttemptIdQuery,
     load_attempt_head,
     unsilenced_rule_findings,
 )
@@ -132,12 +132,12 @@ def list_score_names(page_context: PageContext) -> tuple[str, ...]:
     given_names = [
         name
         for name in page_context.store.scores.list_sources()
-        if name in page_context.score_catalogue.given
+        if name in page_context.score_catalogue.definitions
     ]
     return tuple(dict.fromkeys((*given_names, *derived_definitions())))
 
 
-def attempt_scores(page_context: PageContext, query: AttemptAsked) -> AttemptScoresView:
+def attempt_scores(page_context: PageContext, query: AttemptIdQuery) -> AttemptScoresView:
     head, _ = load_attempt_head(page_context, query.attempt)
     name = head.row.id
     rows = [*list_score_rows(_load_attempts(page_context, [name]), page_context.store)]
@@ -147,7 +147,7 @@ def attempt_scores(page_context: PageContext, query: AttemptAsked) -> AttemptSco
         computed=_score_lines(page_context, [row for row in rows if row.at is None]),
         names=tuple(
             name
-            for name, definition in page_context.score_catalogue.given.items()
+            for name, definition in page_context.score_catalogue.definitions.items()
             if definition.source in (None, "person")
             and name not in page_context.score_catalogue.scorers
         ),
@@ -163,7 +163,7 @@ def _score_lines(
     page_context: PageContext, rows: Sequence[Score | ScoreRow]
 ) -> tuple[ScoreLine, ...]:
     """Return lines for scores that have a value or a label."""
-    given, computed = page_context.score_catalogue.given, derived_definitions()
+    given, computed = page_context.score_catalogue.definitions, derived_definitions()
     return tuple(
         ScoreLine(
             definition=(given if row.at else computed).get(row.name)
@@ -240,7 +240,7 @@ MAX_GATE_RUNS = 50
 GROUPINGS = ("", "agent", "model", "repo", "variant", "prompt", "user")
 
 
-class MetricsAsked(TimeRange):
+class MetricsQuery(TimeRange):
     metric: tuple[ScoreName, ...] = ()
     """Metrics or scores; by default the common ones."""
     by: Annotated[str, Meta(max_length=20)] = ""
@@ -276,7 +276,7 @@ class MetricsNumbers(Record):
 class MetricsView(Record):
     """Metrics and their course over time."""
 
-    asked: MetricsAsked
+    asked: MetricsQuery
     groupings: tuple[str, ...]
     names: tuple[str, ...]
     """Names that can be requested."""
@@ -285,7 +285,7 @@ class MetricsView(Record):
     fresh: bool
 
 
-def metrics(page_context: PageContext, query: MetricsAsked) -> MetricsView:
+def metrics(page_context: PageContext, query: MetricsQuery) -> MetricsView:
     require_few_scores(query.metric)
     if query.by not in GROUPINGS:
         raise unknown_name_error(
@@ -307,7 +307,7 @@ def metrics(page_context: PageContext, query: MetricsAsked) -> MetricsView:
 
 
 def _compute_numbers(
-    page_context: PageContext, work: AttemptTable, query: MetricsAsked
+    page_context: PageContext, work: AttemptTable, query: MetricsQuery
 ) -> MetricsNumbers:
     names = tuple(dict.fromkeys(query.metric)) or DEFAULT_METRICS
     given_names = [name for name in names if not is_derived(name)]
@@ -395,7 +395,7 @@ class GatesView(Record):
 
 
 def gates(page_context: PageContext, query: NoQuery) -> GatesView:
-    runs = page_context.store.course.list_gate_reports(MAX_GATE_RUNS)
+    runs = page_context.store.experiments.list_gate_reports(MAX_GATE_RUNS)
     return GatesView(
         gates=tuple(GateLine(run=run, refusal=gate_refusal(run.report)) for run in runs)
     )
@@ -430,7 +430,7 @@ MAX_ESTIMATED_SESSIONS = 20_000
 """Number of newest sessions that are estimated; what is usual for an agent needs no more."""
 
 
-class TriageAsked(TimeRange):
+class TriagePageQuery(TimeRange):
     agent: str | None = None
     model: str | None = None
     limit: Annotated[int, Meta(ge=1, le=200)] = 25
@@ -451,7 +451,7 @@ class TriageLine(Record):
 class TriageView(Record):
     """The sessions that probably failed, in the order in which to review them."""
 
-    asked: TriageAsked
+    asked: TriagePageQuery
     lines: tuple[TriageLine, ...]
     total: int
     """Number of sessions with unknown result; the lines are the first of them."""
@@ -502,7 +502,7 @@ def _start_key(row: AttemptRow) -> float:
     return row.started.timestamp() if row.started else 0.0
 
 
-def triage(page_context: PageContext, page_query: TriageAsked) -> TriageView:
+def triage(page_context: PageContext, page_query: TriagePageQuery) -> TriageView:
     cached = load_session_estimates(page_context)
     estimates = cached.value
     if estimates is None:
@@ -534,7 +534,7 @@ def triage(page_context: PageContext, page_query: TriageAsked) -> TriageView:
     )
 
 
-def format_triage_command(query: TriageAsked) -> str | None:
+def format_triage_command(query: TriagePageQuery) -> str | None:
     if query.until is not None:
         return None
     since = f"{query.since:%Y-%m-%d}" if query.since else "all"
@@ -574,7 +574,7 @@ def _worst_findings(page_context: PageContext, row: AttemptRow) -> tuple[Finding
     )
 
 
-def likely(page_context: PageContext, query: AttemptAsked) -> LikelyView:
+def likely(page_context: PageContext, query: AttemptIdQuery) -> LikelyView:
     """Return the probability that an attempt succeeded; graded ones are estimated too."""
     head, _ = load_attempt_head(page_context, query.attempt)
     cached = load_session_estimates(page_context)

@@ -35,7 +35,7 @@ from closeloop.store.metrics_section import AttemptSpan
 from closeloop.traces.session_import import explain_unknown_cost
 from closeloop.web.diff_view import (
     DiffFile,
-    ReportShown,
+    ReportView,
     build_diff_files,
     build_recovered_files,
     locate_findings,
@@ -47,7 +47,7 @@ from closeloop.web.render import attempt_result
 # The head of every page of one attempt: variant, task, result and links.
 
 
-class AttemptAsked(Record):
+class AttemptIdQuery(Record):
     attempt: str
     """Id or a prefix of it."""
 
@@ -214,7 +214,7 @@ MAX_MESSAGE_CHARS = 10_000
 """Characters of a test's name and message."""
 
 
-class DiffAsked(AttemptAsked):
+class DiffQuery(AttemptIdQuery):
     show: Literal["fit", "split", "unified"] = "fit"
     """Two columns or one; `fit` uses two on a wide screen."""
     against: Literal["base", "reference"] = "base"
@@ -223,7 +223,7 @@ class DiffAsked(AttemptAsked):
 class DiffView(Record):
     """The change of an attempt, with findings on its lines."""
 
-    asked: DiffAsked
+    asked: DiffQuery
     head: AttemptHead
     has_reference: bool
     compared: tuple[ComparedFile, ...]
@@ -279,7 +279,7 @@ class ChecksView(Record):
     """Findings with a place in a file."""
     unmeasured: tuple[Unmeasured, ...]
     delivery: Delivery | None
-    report: ReportShown | None
+    report: ReportView | None
     """The latest report of `closeloop check` about it."""
     sandbox: str | None
 
@@ -305,7 +305,7 @@ class LogView(Record):
     """The reference change."""
 
 
-def diff(page_context: PageContext, query: DiffAsked) -> DiffView:
+def diff(page_context: PageContext, query: DiffQuery) -> DiffView:
     head, task = load_attempt_head(page_context, query.attempt)
     stored = page_context.store.load_change(head.row.id)
     change = stored or Change()
@@ -334,7 +334,7 @@ def diff(page_context: PageContext, query: DiffAsked) -> DiffView:
     )
 
 
-def tests(page_context: PageContext, query: AttemptAsked) -> TestsView:
+def tests(page_context: PageContext, query: AttemptIdQuery) -> TestsView:
     head, _ = load_attempt_head(page_context, query.attempt)
     grade = page_context.store.load_grade(head.row.id)
     lines = _build_test_lines(grade) if grade else []
@@ -361,7 +361,7 @@ def _describe_evidence(grade: Grade) -> str | None:
     return "unconfined" if lacks_sandbox(grade) else grade.evidence
 
 
-def checks(page_context: PageContext, query: AttemptAsked) -> ChecksView:
+def checks(page_context: PageContext, query: AttemptIdQuery) -> ChecksView:
     head, _ = load_attempt_head(page_context, query.attempt)
     grade = page_context.store.load_grade(head.row.id)
     measurement = page_context.load_measurement(head.row, make=False)
@@ -384,7 +384,7 @@ def checks(page_context: PageContext, query: AttemptAsked) -> ChecksView:
     )
 
 
-def evaluations(page_context: PageContext, query: AttemptAsked) -> EvaluationsView:
+def evaluations(page_context: PageContext, query: AttemptIdQuery) -> EvaluationsView:
     head, _ = load_attempt_head(page_context, query.attempt)
     attempt_evaluations = tuple(page_context.store.judged.list_evaluations(attempt=head.row.id))
     judge_ids = {attempt_evaluation.judge for attempt_evaluation in attempt_evaluations}
@@ -403,7 +403,7 @@ def evaluations(page_context: PageContext, query: AttemptAsked) -> EvaluationsVi
     )
 
 
-def log(page_context: PageContext, query: AttemptAsked) -> LogView:
+def log(page_context: PageContext, query: AttemptIdQuery) -> LogView:
     head, _ = load_attempt_head(page_context, query.attempt)
     agents = merge_known_agents(page_context.settings.pulls.agents)
     task_log = load_task_log(page_context.store, head.row.id, agents)

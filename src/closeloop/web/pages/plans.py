@@ -125,7 +125,7 @@ class PlansView(Record):
     """False if the trend is being computed, or is a moment old."""
 
 
-class PlanAsked(Record):
+class PlanQuery(Record):
     plan: str
     """Id or a prefix of it."""
 
@@ -197,7 +197,7 @@ def list_running_plans(page_context: PageContext) -> tuple[OrchestrationRow, ...
     return tuple(page_context.store.plans.list_plans(MAX_PLANS, under_way)) if under_way else ()
 
 
-def plan(page_context: PageContext, query: PlanAsked) -> PlanView:
+def plan(page_context: PageContext, query: PlanQuery) -> PlanView:
     history = find_or_404(page_context.store.plans.load_story, query.plan)
     under_way = history.plan.id in page_context.store.plans.running_plan_ids()
     waits_for = {part.id: part.depends_on for part in history.plan.tasks}

@@ -20,7 +20,7 @@ from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.pull_board import BoardRow, PullOrder, list_board
 from closeloop.reviews.pull_lifecycle import load_pull, load_pull_change
 from closeloop.reviews.review_queue import list_pulls_awaiting_change, load_open_task
-from closeloop.web.diff_view import DiffFile, ReportShown, build_diff_files, build_report_view
+from closeloop.web.diff_view import DiffFile, ReportView, build_diff_files, build_report_view
 from closeloop.web.event_views import FigureTable, build_figure_table
 from closeloop.web.page import Page, PageContext, PageNotFound, find_or_404
 
@@ -31,7 +31,7 @@ CALIBRATION_METRIC = "regression introduction rate"
 """Metric that risk levels are compared with."""
 
 
-class PullsAsked(TimeRange):
+class PullsQuery(TimeRange):
     """Pull requests that were open at some moment of the time range."""
 
     repo: str | None = None
@@ -70,7 +70,7 @@ class RiskView(Record):
 
 
 class PullsView(Record):
-    asked: PullsAsked
+    asked: PullsQuery
     pulls: tuple[BoardRow, ...]
     """Those that need attention first, or in the requested order."""
     count: int
@@ -87,7 +87,7 @@ class PullsView(Record):
     fresh: bool
 
 
-def pulls(page_context: PageContext, query: PullsAsked) -> PullsView:
+def pulls(page_context: PageContext, query: PullsQuery) -> PullsView:
     all_pulls = page_context.store.pulls.list_pulls()
     words = (query.q or "").lower().split()
     rows = [
@@ -118,7 +118,7 @@ def pulls(page_context: PageContext, query: PullsAsked) -> PullsView:
     )
 
 
-def _has_wanted_fields(row: PullRow, query: PullsAsked) -> bool:
+def _has_wanted_fields(row: PullRow, query: PullsQuery) -> bool:
     return (
         query.repo in (None, row.repo)
         and query.state in (None, row.state)
@@ -168,7 +168,7 @@ def _compute_risk_view(work: AttemptTable, dimension: str) -> RiskView:
 # One pull request: its diff, check report, review rounds, corrections and learned rules.
 
 
-class PullAsked(Record):
+class PullPageQuery(Record):
     repo: str
     number: Annotated[int, Meta(ge=1, le=2**53)]
 
@@ -181,14 +181,14 @@ class PullView(Record):
     """Whether a recording of the work behind it exists."""
     files: tuple[DiffFile, ...]
     """Its diff; empty if not stored."""
-    report: ReportShown | None
+    report: ReportView | None
     """Its latest check report."""
     corrections: tuple[Correction, ...]
     rules: tuple[TeamRule, ...]
     """Team rules learned from it."""
 
 
-def pull(page_context: PageContext, query: PullAsked) -> PullView:
+def pull(page_context: PageContext, query: PullPageQuery) -> PullView:
     agents = merge_known_agents(page_context.settings.pulls.agents)
     pull_request = find_or_404(load_pull, query.repo, query.number, page_context.store, agents)
     store = page_context.store
@@ -248,11 +248,11 @@ PAGES = (
 # One stored report of `closeloop check`.
 
 
-class ReportAsked(Record):
+class ReportQuery(Record):
     number: Annotated[int, Meta(ge=1, le=2**53)]
 
 
-def report(page_context: PageContext, query: ReportAsked) -> ReportShown:
+def report(page_context: PageContext, query: ReportQuery) -> ReportView:
     saved_report = page_context.store.reports.load_report(query.number)
     if saved_report is None:
         raise PageNotFound(f"There is no report {query.number}: `closeloop check` creates reports.")
@@ -263,13 +263,13 @@ def report(page_context: PageContext, query: ReportAsked) -> ReportShown:
     return build_report_view(row, check_report)
 
 
-def newest_attempt_report(page_context: PageContext, attempt: str) -> ReportShown | None:
+def newest_attempt_report(page_context: PageContext, attempt: str) -> ReportView | None:
     """Return the latest check report on an attempt's change, by the attempt's full id."""
     rows = page_context.store.reports.list_reports(1, attempt=attempt)
     return _load_report_view(page_context, rows[0].number) if rows else None
 
 
-def _load_report_view(page_context: PageContext, number: int) -> ReportShown | None:
+def _load_report_view(page_context: PageContext, number: int) -> ReportView | None:
     saved_report = page_context.store.reports.load_report(number)
     return build_report_view(*saved_report) if saved_report else None
 

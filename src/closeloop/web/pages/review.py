@@ -35,7 +35,7 @@ PACE_REVIEWS = 20
 DOCUMENT_SUFFIXES = (".md", ".markdown", ".txt", ".rst")
 
 
-class ReviewAsked(Record):
+class ReviewQuery(Record):
     item: str = ""
     """An attempt or a pull request to review again; by default the next one in the queue."""
     caller: Annotated[str, Meta(extra_json_schema={"readOnly": True})] = ""
@@ -81,7 +81,7 @@ class ReviewView(Record):
     fresh: bool
 
 
-def review(page_context: PageContext, query: ReviewAsked) -> ReviewView:
+def review(page_context: PageContext, query: ReviewQuery) -> ReviewView:
     now = datetime.now(UTC)
     queue, fresh = open_review_queue(page_context)
     item = None
@@ -178,7 +178,7 @@ def _output_view(output: ReviewOutput, item: ReviewItem, is_reviewed: bool) -> O
     return OutputView(output=output, asked=is_reviewed, files=files, documents=documents)
 
 
-class TraceAsked(Record):
+class TraceQuery(Record):
     item: str
     label: str = ""
     """Label of one of the other attempts beside it; by default the item's own."""
@@ -191,7 +191,7 @@ class TraceView(Record):
     left_out: int
 
 
-def review_trace(page_context: PageContext, query: TraceAsked) -> TraceView:
+def review_trace(page_context: PageContext, query: TraceQuery) -> TraceView:
     queue, _ = open_review_queue(page_context)
     trace = find_or_404(load_blind_trace, queue, query.item, query.label)
     events = trace.events if trace else ()

@@ -75,7 +75,7 @@ class SetsView(Record):
     reminders: tuple[str, ...]
 
 
-class TaskAsked(Record):
+class TaskQuery(Record):
     task: str
 
 
@@ -127,7 +127,7 @@ def sets(page_context: PageContext, query: NoQuery) -> SetsView:
     )
 
 
-def task(page_context: PageContext, query: TaskAsked) -> TaskView:
+def task(page_context: PageContext, query: TaskQuery) -> TaskView:
     newest_task = _newest_tasks(page_context).get(query.task)
     if newest_task is None:
         raise PageNotFound(f"There is no task {query.task!r} in this project.")

@@ -52,7 +52,7 @@ class RuleTrust(Record):
     """As published; None if never measured."""
 
 
-class RulesAsked(Record):
+class RulesQuery(Record):
     q: Annotated[str, Meta(max_length=200)] = ""
     """Show only rules whose name or description contains this."""
 
@@ -60,7 +60,7 @@ class RulesAsked(Record):
 class RulesView(Record):
     """All rules, and the source of their quality metrics."""
 
-    asked: RulesAsked
+    asked: RulesQuery
     rules: tuple[RuleTrust, ...]
     checks: tuple[Rule, ...]
     """Rules that check changes."""
@@ -110,7 +110,7 @@ class TrustView(Record):
     fresh: bool
 
 
-def rules(page_context: PageContext, query: RulesAsked) -> RulesView:
+def rules(page_context: PageContext, query: RulesQuery) -> RulesView:
     source = load_measured_quality()
     searched_text = query.q.strip().lower()
     return RulesView(
