@@ -511,9 +511,7 @@ def test_the_command_lists_what_deserves_care_with_unknown_sizes_unknown(
     assert "there is no token" in " ".join(capsys.readouterr().out.split())
 
 
-def test_one_reason_for_many_missing_diffs_is_logged_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_one_reason_for_many_missing_diffs_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     names = [f"ann/tally#{number}" for number in range(7)]
     _log_failures({"there is no token.": names, "it is gone": names[:1]})
     assert [record.getMessage() for record in caplog.records] == [

@@ -482,7 +482,7 @@ def _may_have_written(lane: LaneReading, step: TraceStep, following: TraceStep) 
     """Whether a program ran in between whose effect on the files is not recorded."""
     is_gone = following.check is not None and following.check.passed is True
     for between in lane.steps[step.index + 1 : following.index]:
-        effect = between.doing
+        effect = between.effect
         if effect is None or between.check is not None or _only_looks(between):
             continue
         if uses_stash(between):

@@ -81,11 +81,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 
-from closeloop.process.edit_contents import (
-    find_created_files,
-    is_scratch_path,
-    is_source_path,
-)
+from closeloop.process.edit_contents import find_created_files, is_scratch_path, is_source_path
 from closeloop.process.feedback_use import FeedbackUse, list_feedback_uses
 from closeloop.process.rule_helpers import (
     describe_failures,
@@ -218,7 +214,7 @@ def _find_broken_script(
     lane: LaneReading, step: TraceStep, own_names: set[str]
 ) -> BrokenScript | None:
     """Return the agent's script that a step ran, if its own error ended it."""
-    names = frozenset(name.rpartition("/")[2] for name in (step.doing.runs if step.doing else ()))
+    names = frozenset(name.rpartition("/")[2] for name in (step.effect.runs if step.effect else ()))
     if not names or not names <= own_names or not isinstance(step.event, Command):
         return None
     output = (step.event.output or "")[-MAX_OUTPUT_CHARS:]
@@ -257,7 +253,7 @@ def _find_change_instead(
 
 def _touches_script(step: TraceStep, script: BrokenScript) -> bool:
     """Whether it changes the script, tries to, or runs it."""
-    paths = [*step.written, *(step.doing.runs if step.doing else ())]
+    paths = [*step.written, *(step.effect.runs if step.effect else ())]
     return any(path.rpartition("/")[2] in script.names for path in paths)
 
 
@@ -266,7 +262,7 @@ def _find_next_run(lane: LaneReading, script: BrokenScript, change: TraceStep) -
     for step in lane.steps[change.index + 1 :]:
         if step.changed and any(path.rpartition("/")[2] in script.names for path in step.written):
             return None
-        runs = step.doing.runs if step.doing else ()
+        runs = step.effect.runs if step.effect else ()
         if any(name.rpartition("/")[2] in script.names for name in runs):
             output = step.event.output if isinstance(step.event, Command) else None
             return step if script.error in (output or "")[-MAX_OUTPUT_CHARS:] else None
