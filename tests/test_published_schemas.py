@@ -181,7 +181,7 @@ READ: list[tuple[str, str, type, set[str]]] = [
 
 
 @pytest.mark.parametrize(
-    ("call", "status", "record", "elsewhere"), READ, ids=lambda one: str(one)[:60]
+    ("call", "status", "record", "elsewhere"), READ, ids=[read[0] for read in READ]
 )
 def test_what_is_read_of_an_answer_is_published(
     call: str, status: str, record: type, elsewhere: set[str]
