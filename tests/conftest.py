@@ -77,7 +77,9 @@ _numbers = itertools.count(1)
 def _made_database(folder: str, template: str) -> Iterator[str]:
     name = f"test_{next(_numbers)}"
     with psycopg.connect(postgres_server.address(folder), autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        # Writing each page to the log, too, takes twice as long; before version 15 nothing is.
+        strategy = "STRATEGY FILE_COPY" if admin.info.server_version >= 150000 else ""
+        admin.execute(f"CREATE DATABASE {name} TEMPLATE {template} {strategy}")
         yield postgres_server.address(folder, name)
         admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
