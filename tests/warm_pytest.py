@@ -10,6 +10,7 @@ do tests in a sandbox, from which the server is out of reach.
 from __future__ import annotations
 
 import array
+import atexit
 import fcntl
 import gc
 import importlib
@@ -21,6 +22,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -160,4 +162,11 @@ if __name__ == "__main__":
     gc.collect()
     gc.freeze()  # copies share what none of them changes
     if serve(sys.argv[1]):
-        sys.exit(pytest.main())
+        ended_by = pytest.main()
+        # As Python ends, but for taking apart what is gone with the process: a quarter of its time.
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(ended_by)
