@@ -4,14 +4,32 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
-PYTEST = "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python -m pytest -q -p no:cacheprovider"
-"""Without the plug-ins of whoever runs these tests, which take most of its time."""
+
+def write_patch(path: str, text: str) -> str:
+    """A patch that adds a file."""
+    head = f"diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n"
+    lines = text.splitlines()
+    return f"{head}@@ -0,0 +1,{len(lines)} @@\n" + "".join(f"+{line}\n" for line in lines)
+
+
+def pytest_command(python: str) -> str:
+    """How a project runs pytest: without what takes most of the time of a short run.
+
+    That is the plug-ins of whoever runs these tests, and looking for garbage twice at the end.
+    """
+    options = "-q -p no:cacheprovider -p no:unraisableexception"
+    return f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {python} -m pytest {options}"
+
+
+PYTEST = pytest_command("python")
 CALCULATOR = """def add(a, b):
     return a - b
 
@@ -70,20 +88,16 @@ acceptance:
 ---
 Add `triple` to the calculator.
 """
-TRIPLE_TESTS_PATCH = """diff --git a/test_triple.py b/test_triple.py
-new file mode 100644
---- /dev/null
-+++ b/test_triple.py
-@@ -0,0 +1,8 @@
-+from calculator import triple
-+
-+
-+def test_triple():
-+    assert triple(2) == 6
-+    assert triple(0) == 0
-+    assert triple(1) == 3
-+    assert triple(-3) == -9
+TRIPLE_TESTS = """from calculator import triple
+
+
+def test_triple():
+    assert triple(2) == 6
+    assert triple(0) == 0
+    assert triple(1) == 3
+    assert triple(-3) == -9
 """
+TRIPLE_TESTS_PATCH = write_patch("test_triple.py", TRIPLE_TESTS)
 QUESTION = """---
 repo: none
 acceptance: {answer: '\\b42\\b'}
@@ -155,8 +169,11 @@ def git(folder: Path, *arguments: str) -> str:
     return result.stdout
 
 
-def build(folder: Path, sandbox: str = "auto") -> Path:
-    """Write the project into an empty folder and commit it."""
+def build(folder: Path, sandbox: str = "auto", runner: str = "pytest") -> Path:
+    """Write the project into an empty folder and commit it.
+
+    With unittest as its runner, its tests start in a fifth of the time.
+    """
     files = {
         "calculator.py": CALCULATOR,
         "test_calculator.py": TESTS,
@@ -170,6 +187,8 @@ def build(folder: Path, sandbox: str = "auto") -> Path:
         "closeloop.toml": CONFIGURATION.format(sandbox=sandbox),
         ".gitignore": ".closeloop/\n__pycache__/\n",
     }
+    if runner == "unittest":
+        files = {name: _use_unittest(text) for name, text in files.items()}
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -178,6 +197,19 @@ def build(folder: Path, sandbox: str = "auto") -> Path:
     git(folder, "add", "calculator.py", "test_calculator.py", ".gitignore")
     git(folder, "commit", "-qm", "Start the calculator")
     return folder
+
+
+def _use_unittest(text: str) -> str:
+    """The same tests as methods of a class, and what calls them."""
+    if text == TRIPLE_TESTS_PATCH:
+        return write_patch("test_triple.py", _use_unittest(TRIPLE_TESTS))
+    if text in (TESTS, TRIPLE_TESTS):
+        imports, _, functions = text.partition("\n\n\n")
+        functions = re.sub(r"assert (.*) == (.*)", r"self.assertEqual(\1, \2)", functions)
+        methods = indent(functions.replace("():", "(self):"), "    ")
+        return f"import unittest\n\n{imports}\n\n\nclass Test(unittest.TestCase):\n{methods}"
+    text = text.replace(PYTEST, "python -m unittest")
+    return text.replace(".py::", ".Test.").replace("2 passed", "OK")
 
 
 def make_once(folders: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +188,11 @@ CASES = {
         lambda place: ["deliver", delivered_project.REQUEST, "--json"],
         steps_of_delivery,
     ),
-    "run": Case(small_project.build, lambda place: ["run", "--json"], attempts_of_run),
+    "run": Case(
+        partial(small_project.build, runner="unittest"),
+        lambda place: ["run", "--json"],
+        attempts_of_run,
+    ),
     "import": Case(
         write_sessions, lambda place: ["import", "recorded", "--jobs", "2"], sessions_of_import
     ),

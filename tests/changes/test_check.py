@@ -19,8 +19,9 @@ from closeloop.records.finding import Finding
 from closeloop.records.settings import CheckSettings
 from command_line import typed
 from patience import PATIENCE, until
+from small_project import pytest_command
 
-PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
+PYTEST = pytest_command(sys.executable)
 CODE = "def total(prices):\n    return sum(prices)\n"
 TESTS = "from cart import total\n\n\ndef test_total():\n    assert total([1, 2]) == 3\n"
 

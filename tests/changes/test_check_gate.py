@@ -20,8 +20,9 @@ from closeloop.records.change import ChangeReport, GatePolicy
 from closeloop.records.settings import CheckSettings, CommandSettings, SandboxSettings
 from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE, SCALES
+from small_project import pytest_command
 
-PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
+PYTEST = pytest_command(sys.executable)
 FILES = {
     "cart.py": "def total(prices):\n    return sum(prices)\n\n\ndef count(prices):\n    return 0\n",
     "tests/test_total.py": (

@@ -31,8 +31,9 @@ from closeloop.records.task import Limits, Variant
 from closeloop.records.trace import Trace
 from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE
+from small_project import pytest_command
 
-PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
+PYTEST = pytest_command(sys.executable)
 TESTS = CheckTool(name="test", command=PYTEST, is_test=True)
 FILES = {
     "cart.py": "def total(prices):\n    return sum(prices)\n\n\ndef count(prices):\n    return 0\n",

@@ -31,13 +31,14 @@ from closeloop.web.app import build_web_app
 from command_line import typed
 from patience import PATIENCE
 from report_example import CLEAN
+from small_project import pytest_command
 
 CODE = "def total(prices):\n    return sum(prices)\n"
 PATCH = (
     "diff --git a/cart.py b/cart.py\n--- a/cart.py\n+++ b/cart.py\n@@ -1,2 +1,3 @@\n"
     " def total(prices):\n+    prices = list(prices)\n     return sum(prices)\n"
 )
-PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
+PYTEST = pytest_command(sys.executable)
 PRAISE = "Passed"
 
 

@@ -198,7 +198,7 @@ def test_a_task_with_a_mistake_is_named(project, old, new, sentence):
 
 def test_a_test_command_that_runs_no_test_is_told_before_anything_runs(project):
     task = project / "tasks" / "fix.md"
-    task.write_text(task.read_text().replace("-q -p no:cacheprovider", "-q -k nothing_at_all"))
+    task.write_text(task.read_text().replace("-m pytest", "-m pytest -k nothing_at_all"))
     result = typed(project, "run", "fix")
     assert result.returncode == 2
     assert "ran no test" in result.stdout

@@ -34,8 +34,8 @@ from closeloop.tasks.task_files import load_tasks
 from closeloop.tasks.work_history import LedgerEntry, append_entry, list_past_work, read_ledger
 from command_line import typed
 from patience import SCALES
+from small_project import PYTEST as TEST
 
-TEST = "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python -m pytest -q -p no:cacheprovider"
 SHOP = "def total(prices):\n    return sum(prices)\n"
 TESTS = "from shop import total\n\n\ndef test_total():\n    assert total([1, 2]) == 3\n"
 FIXED = "def total(prices):\n    return sum(price for price in prices if price > 0)\n"

@@ -22,10 +22,11 @@ from python_attacks import (
     UNITTESTS,
 )
 
+from small_project import pytest_command
 from warm_pytest import PYTHON
 
-PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
-WARM_PYTEST = PYTEST.replace(sys.executable, PYTHON)
+PYTEST = pytest_command(sys.executable)
+WARM_PYTEST = pytest_command(PYTHON)
 UNITTEST = f"{sys.executable} -m unittest discover -v -s tests -t ."
 
 
@@ -88,16 +89,15 @@ def test_an_honest_change_is_confirmed_by_unittest(unittest_shop: Shop) -> None:
     assert graded.evidence == "confirmed"
 
 
-RUNNER = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q"
 CHECK = "import sys\n\nsys.path.insert(0, '.')\nimport shop\n\nassert shop.total([1, 2]) == 3\n"
 CALLED = {
     "shop.py": SHOP,
     "tests/test_shop.py": TESTS,
     "Makefile": "include tests.mk\n\ntest:\n\t$(PYTEST)\n",
-    "tests.mk": f"PYTEST = {RUNNER}\n",
-    "run_tests.sh": f"#!/bin/sh\n{RUNNER} && exec {sys.executable} scripts/check.py\n",
+    "tests.mk": f"PYTEST = {PYTEST}\n",
+    "run_tests.sh": f"#!/bin/sh\n{PYTEST} && exec {sys.executable} scripts/check.py\n",
     "scripts/check.py": CHECK,
-    "package.json": f'{{"scripts": {{"test": "{RUNNER}"}}}}\n',
+    "package.json": f'{{"scripts": {{"test": "{PYTEST}"}}}}\n',
 }
 
 

@@ -21,11 +21,12 @@ from closeloop.grading.integrity.probe import ProbeTest, Results
 from closeloop.grading.runner_reports import Status
 from closeloop.records.attempt import Grade
 from closeloop.records.attempt import IntegrityCheck as Check
+from small_project import pytest_command
 from warm_pytest import PYTHON
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
-PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {PYTHON} -m pytest -q -p no:cacheprovider"
+PYTEST = pytest_command(PYTHON)
 UNITTEST = f"{sys.executable} -m unittest discover -v -s tests -t ."
 
 

@@ -18,11 +18,12 @@ from closeloop.grading.integrity.python_assertions import (
     change_python_literal,
     is_met_by_most,
 )
+from small_project import pytest_command
 from warm_pytest import PYTHON
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
-PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {PYTHON} -m pytest -q -p no:cacheprovider"
+PYTEST = pytest_command(PYTHON)
 UNITTEST = f"{sys.executable} -m unittest discover -v -s tests -t ."
 TOTAL = ("tests/test_shop.py::test_total",)
 SHOP_TESTS = """\

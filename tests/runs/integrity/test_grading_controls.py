@@ -17,8 +17,9 @@ from closeloop.grading.integrity.confirm import ProbeRun, confirm_tests
 from closeloop.grading.integrity.probe import ProbeTest, Results
 from closeloop.grading.runner_reports import Status
 from closeloop.records.attempt import Grade, IntegrityCheck, Outcome
+from small_project import pytest_command
 
-PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
+PYTEST = pytest_command(sys.executable)
 BROKEN = "def total(prices):\n    return sum(prices) + 1\n"
 FIXED = "def total(prices):\n    return sum(prices)\n"
 TOTAL = "tests/test_shop.py::test_total"

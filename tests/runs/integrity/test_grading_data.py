@@ -8,11 +8,12 @@ import pytest
 from grading_shop import Shop
 
 from closeloop.records.attempt import Grade
+from small_project import pytest_command
 from warm_pytest import PYTHON
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
-PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {PYTHON} -m pytest -q -p no:cacheprovider"
+PYTEST = pytest_command(PYTHON)
 TOTAL = ("tests/test_shop.py::test_total",)
 BROKEN = "def total(prices):\n    return sum(prices) + 1\n"
 FIXED = "def total(prices):\n    return sum(prices)\n"

@@ -9,11 +9,12 @@ import pytest
 from grading_shop import Shop
 from python_attacks import EQUAL, FAIL_TO_PASS, FIXED, FORCE, SHOP, TESTS
 
+from small_project import pytest_command
 from warm_pytest import PYTHON
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
-PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {PYTHON} -m pytest -q -p no:cacheprovider"
+PYTEST = pytest_command(PYTHON)
 UNITTEST = f"{sys.executable} -m unittest discover -v -s tests -t ."
 IMPORTS = "from shop import label, parse, total\n\n"
 TOTAL = ("tests/test_shop.py::test_total",)

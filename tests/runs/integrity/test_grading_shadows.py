@@ -20,8 +20,9 @@ from closeloop.grading.integrity.restore import (
 from closeloop.records import attempt
 from closeloop.records.change import Change, FileChange
 from closeloop.records.task import Acceptance, Task
+from small_project import pytest_command
 
-PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
+PYTEST = pytest_command(sys.executable)
 TEST = "tests/test_shop.py"
 LIBRARY = """\
 class Claim:
