@@ -20,8 +20,11 @@ from closeloop.records.settings import CheckSettings
 from command_line import typed
 from patience import PATIENCE, until
 from small_project import pytest_command
+from warm_pytest import PYTHON
 
-PYTEST = pytest_command(sys.executable)
+pytestmark = pytest.mark.usefixtures("warm_python")
+
+PYTEST = pytest_command(PYTHON)
 CODE = "def total(prices):\n    return sum(prices)\n"
 TESTS = "from cart import total\n\n\ndef test_total():\n    assert total([1, 2]) == 3\n"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,8 +20,11 @@ from closeloop.records.settings import CheckSettings, CommandSettings, SandboxSe
 from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE, SCALES
 from small_project import pytest_command
+from warm_pytest import PYTHON
 
-PYTEST = pytest_command(sys.executable)
+pytestmark = pytest.mark.usefixtures("warm_python")
+
+PYTEST = pytest_command(PYTHON)
 FILES = {
     "cart.py": "def total(prices):\n    return sum(prices)\n\n\ndef count(prices):\n    return 0\n",
     "tests/test_total.py": (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,8 +31,11 @@ from closeloop.records.trace import Trace
 from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE
 from small_project import pytest_command
+from warm_pytest import PYTHON
 
-PYTEST = pytest_command(sys.executable)
+pytestmark = pytest.mark.usefixtures("warm_python")
+
+PYTEST = pytest_command(PYTHON)
 TESTS = CheckTool(name="test", command=PYTEST, is_test=True)
 FILES = {
     "cart.py": "def total(prices):\n    return sum(prices)\n\n\ndef count(prices):\n    return 0\n",
