@@ -18,8 +18,11 @@ from closeloop.grading.integrity.probe import ProbeTest, Results
 from closeloop.grading.runner_reports import Status
 from closeloop.records.attempt import Grade, IntegrityCheck, Outcome
 from small_project import pytest_command
+from warm_pytest import PYTHON
 
-PYTEST = pytest_command(sys.executable)
+pytestmark = pytest.mark.usefixtures("warm_python")
+
+PYTEST = pytest_command(PYTHON)
 BROKEN = "def total(prices):\n    return sum(prices) + 1\n"
 FIXED = "def total(prices):\n    return sum(prices)\n"
 TOTAL = "tests/test_shop.py::test_total"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,8 +20,11 @@ from closeloop.records import attempt
 from closeloop.records.change import Change, FileChange
 from closeloop.records.task import Acceptance, Task
 from small_project import pytest_command
+from warm_pytest import PYTHON
 
-PYTEST = pytest_command(sys.executable)
+pytestmark = pytest.mark.usefixtures("warm_python")
+
+PYTEST = pytest_command(PYTHON)
 TEST = "tests/test_shop.py"
 LIBRARY = """\
 class Claim:
