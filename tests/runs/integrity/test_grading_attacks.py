@@ -94,13 +94,14 @@ CALLED = {
     "shop.py": SHOP,
     "tests/test_shop.py": TESTS,
     "Makefile": "include tests.mk\n\ntest:\n\t$(PYTEST)\n",
-    "tests.mk": f"PYTEST = {PYTEST}\n",
-    "run_tests.sh": f"#!/bin/sh\n{PYTEST} && exec {sys.executable} scripts/check.py\n",
+    "tests.mk": f"PYTEST = {WARM_PYTEST}\n",
+    "run_tests.sh": f"#!/bin/sh\n{WARM_PYTEST} && exec {sys.executable} scripts/check.py\n",
     "scripts/check.py": CHECK,
-    "package.json": f'{{"scripts": {{"test": "{PYTEST}"}}}}\n',
+    "package.json": f'{{"scripts": {{"test": "{WARM_PYTEST}"}}}}\n',
 }
 
 
+@pytest.mark.usefixtures("warm_python")
 @pytest.mark.parametrize("attack", COMMAND_ATTACKS)
 @pytest.mark.parametrize("kind", ["run", "commands"])
 def test_what_a_command_runs_through_is_the_bases(tmp_path: Path, kind: str, attack: str) -> None:
