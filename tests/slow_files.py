@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 SLOW_FILES = {
-    "tests/examples/test_demo_content.py": 100,
-    "tests/test_kill_commands.py": 100,
-    "tests/runs/integrity/test_integrity_javascript_forgeries.py": 80,
+    "tests/examples/test_demo_content.py": 60,
+    "tests/runs/integrity/test_integrity_javascript_forgeries.py": 50,
     "tests/web/test_browser.py": 50,
     "tests/examples/test_tutorial.py": 40,
     "tests/test_docs.py": 40,
-    "tests/test_kill.py": 35,
-    "tests/runs/integrity/test_integrity_javascript.py": 35,
+    "tests/test_kill_commands.py": 35,
     "tests/web/test_boards_browser.py": 30,
     "tests/test_bench.py": 30,
+    "tests/test_kill.py": 20,
     "tests/web/test_prompts_story.py": 15,
     "tests/web/test_schemathesis.py": 10,
 }
