@@ -15,6 +15,8 @@ from closeloop.web.page import NoQuery, PageContext
 from closeloop.web.pages.compare import CompareQuery, compare
 from closeloop.web.pages.experiments import experiments
 
+pytestmark = pytest.mark.usefixtures("warm_path")
+
 
 def closeloop(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
     with pytest.raises(SystemExit) as left:

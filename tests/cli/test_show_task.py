@@ -14,6 +14,8 @@ from closeloop.store import open_store
 from closeloop.web.page import PageContext
 from closeloop.web.pages.experiments import ExperimentQuery, experiment
 
+pytestmark = pytest.mark.usefixtures("warm_path")
+
 
 def closeloop(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
     with pytest.raises(SystemExit) as left:
