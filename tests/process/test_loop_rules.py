@@ -151,6 +151,20 @@ def test_a_fix_that_did_not_help_made_again() -> None:
     assert finding.events == (6, 2, 3)
 
 
+def test_a_fix_made_again_in_the_shell_counts_unless_it_looks_at_the_base() -> None:
+    def sed(before: str, after: str) -> dict[str, object]:
+        return {"run": {"command": f"sed -i 's/{before}/{after}/' cart.py", "exit": 0}}
+
+    fails, made, undone = pytest_run("t.py::a"), sed("a = 1", FIX), sed(FIX, "a = 1")
+    other = edit("store.py", "cache = {}", "cache = Cache(size=0)")
+    again = [fails, made, fails, undone, other, fails, made, fails]
+    (finding,) = found("same-fix-again", again)
+    assert finding.events == (7, 2, 3)
+    assert found("same-fix-again", [fails, made, fails, undone, fails, made]) == []
+    printed = sed("a = 1", 'print("DEBUG the value of a is", a)')
+    assert found("same-fix-again", [*again[:1], printed, *again[2:6], printed, fails]) == []
+
+
 def test_a_fix_that_helped_may_come_back() -> None:
     events = [
         edit(after="x"), pytest_run("t.py::a", "t.py::b"),
