@@ -111,6 +111,15 @@ def test_the_same_command_after_a_change_is_normal_work(between: dict[str, objec
     assert found("repeated-failure", [run, between, run, between, run]) == []
 
 
+def test_a_test_that_is_written_to_fail_first_may_fail_again() -> None:
+    commit = {"run": {"command": "git commit -am 'Add failing test of the total'", "exit": 0}}
+    run = pytest_run("t.py::a")
+    written = edit("t.py", after="# it should fail until total() is changed")
+    assert found("repeated-failure", [written, run, run, run]) == []
+    assert found("repeated-failure", [edit("t.py"), run, commit, run, run]) == []
+    assert found("repeated-failure", [edit("t.py"), run, run, run])
+
+
 def test_polling_is_no_loop() -> None:
     for command in ("sleep 5", "curl -sf localhost:8000/health", "tail -f server.log"):
         run = {"run": {"command": command, "exit": 7, "output": "not yet"}}

@@ -337,6 +337,8 @@ _DULL_STEMS = word_stems(
 )
 """They say that something is amiss, and not what."""
 _PRONOUN_FAULT = compile_lazily(r"\b(?:it|this|that)(?:'s|’s| is| does| did)\b", re.IGNORECASE)
+_AFTERTHOUGHT = compile_lazily(r"[,;] (?:maybe|perhaps|probably|might it|could it)\b")
+"""A guess at the cause follows what is wrong."""
 _ACCUSING_QUESTION = compile_lazily(
     r"^(?:but |so |hey,? |and )*(?:why|how come|what do you mean)\b"
 )
@@ -437,11 +439,12 @@ def _parse_sentence(sentence: str) -> UserObjection | None:
         and not NOT_AGAIN.search(lower_text)
     )
     is_refuted, is_still, subject = False, False, frozenset[str]()
-    if not lower_text.endswith(("?", "？")) or _ACCUSING_QUESTION.match(lower_text):
+    statement = _AFTERTHOUGHT.split(lower_text)[0]
+    if not statement.endswith(("?", "？")) or _ACCUSING_QUESTION.match(lower_text):
         if is_foreign and OTHER_REFUTED.search(lower_text):
             is_refuted = True
         elif mentions_any(lower_text, FAULT_WORDS):
-            is_refuted, is_still, subject = _parse_fault(lower_text)
+            is_refuted, is_still, subject = _parse_fault(statement)
     if not is_repeated and not is_refuted:
         return None
     return UserObjection(
