@@ -248,25 +248,6 @@ def test_attempts_are_begun_in_the_order_that_the_seed_gives(project):
     assert [number for _, _, number in orders[0]] == [1, 1, 2, 2, 3, 3, 4, 4]
 
 
-def test_a_variant_keeps_to_its_own_number_of_jobs(project):
-    file = project / "closeloop.toml"
-    file.write_text(file.read_text() + "jobs = 1\n")
-    running: set[tuple[str | None, int | None]] = set()
-    most = 0
-
-    def count(told: RunProgress, store: Store) -> None:
-        nonlocal most
-        if told.variant == "spiraller":
-            (running.add if told.stage == "started" else running.discard)(
-                (told.variant, told.number)
-            )
-            most = max(most, len(running))
-
-    ran = run(project, repeats=5, jobs=4, listen=count)
-    assert len(ran.started) == 10
-    assert most == 1
-
-
 def test_what_is_to_come_is_told_from_what_was(project):
     first = run(project, repeats=3).ahead
     assert (first.attempts, first.missing, first.seconds, first.paid) == (6, 6, None, ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import anyio
@@ -69,6 +70,50 @@ def test_the_next_agent_begins_while_the_work_of_another_is_graded(project: Path
     anyio.run(go)
     assert len(begun) == 3
     assert sorted(graded) == sorted(begun)
+
+
+def test_a_variant_keeps_to_its_own_number_of_jobs(project: Path) -> None:
+    file = project / "closeloop.toml"
+    file.write_text(file.read_text() + "jobs = 1\n")  # of the last variant, spiraller
+    settings = load_project(project, environ={}).settings
+    working: Counter[str] = Counter()
+    most: Counter[str] = Counter()
+    two_closers = anyio.Event()
+
+    async def make(order: AttemptOrder, end_agent_work: EndAgentWork) -> AttemptResult:
+        name = order.slot.variant.name
+        working[name] += 1
+        most[name] = max(most[name], working[name])
+        if name == "closer":
+            if working[name] == 2:
+                two_closers.set()
+            with anyio.fail_after(60):
+                await two_closers.wait()
+        else:
+            await anyio.wait_all_tasks_blocked()
+        working[name] -= 1
+        await end_agent_work(None)
+        return AttemptResult(attempt=Attempt(**attempt_identity(order), exit="finished"))
+
+    async def go() -> None:
+        tasks = select_tasks(settings, project, ["question"])
+        async with open_run_context(settings, project, ("closer", "spiraller"), {}) as context:
+            plan = plan_experiment(context, tasks, ExperimentSettings(repeats=5))
+            run = RunState(
+                plan=plan,
+                context=context,
+                executor=AttemptExecutor(make=make, places=4),
+                jobs=4,
+                pace=AttemptPacer(plan.experiment, context.store),
+                mode="fill",
+                report_progress=lambda progress: None,
+            )
+            await run_attempts(run)
+            assert len(context.store.list_attempts()) == 10
+
+    anyio.run(go)
+    assert most["spiraller"] == 1
+    assert most["closer"] > 1
 
 
 def test_what_is_being_graded_counts_against_the_budget(project: Path) -> None:

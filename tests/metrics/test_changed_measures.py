@@ -70,7 +70,7 @@ def test_a_changed_measure_reaches_stored_attempts_and_no_facts(installation: In
     assert installation.read_feedback() is not None
     facts, measured = installation.rows(*FACTS), installation.rows("measurements")
 
-    installation.change("process/trace_measurement.py", "Four rates.", "Four numbers.")
+    installation.change("process/trace_measurement.py", "the four rates", "four numbers")
     assert installation.read_feedback() is not None
     assert installation.rows("measurements") == measured
 

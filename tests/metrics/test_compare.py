@@ -157,8 +157,8 @@ def test_all_unscored_gets_no_verdict(store: Store) -> None:
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["a"], "give two or more"),
-        (["a", "a"], "give two or more"),
+        (["a"], "needs two or more different names"),
+        (["a", "a"], "needs two or more different names"),
         (["a", "agent:builtin"], "attempt in common"),
         (["a", "agent:nobody"], "No agent named 'nobody'. Known: builtin"),
         (["a", "repo:"], "has no name"),

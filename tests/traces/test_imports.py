@@ -38,12 +38,12 @@ def store(store_url: str) -> Iterator[Store]:
 
 
 def bring_in(
-    store: Store, *places: Path, jobs: int = 1, wish: SessionFilter | None = None
+    store: Store, *places: Path, jobs: int = 1, session_filter: SessionFilter | None = None
 ) -> ImportSummary:
     return import_sessions(
         places,
         store,
-        session_filter=wish or SessionFilter(),
+        session_filter=session_filter or SessionFilter(),
         jobs=jobs,
         report_progress=lambda tally: None,
     )

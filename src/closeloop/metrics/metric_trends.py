@@ -234,8 +234,9 @@ def compute_trends(
 
 def list_version_marks(work: AttemptTable) -> Iterator[VersionMark]:
     """Yield when each known variant, model and prompt was first seen, except the first ones."""
+    versions = [*first_version_times(work)]
     first: dict[str, float] = {}
-    for (variant, agent, model), started in first_version_times(work):
+    for (variant, agent, model), started in versions:
         stored_variant = work.variants.get(variant or "")
         if stored_variant is None and agent is None and model is None:
             continue
@@ -247,7 +248,7 @@ def list_version_marks(work: AttemptTable) -> Iterator[VersionMark]:
         first[label] = min(started, first.get(label, started))
     for prompt, started in _first_prompt_times(work):
         first[f"prompt {prompt[:12]}"] = started
-    earliest = min(first.values(), default=0.0)
+    earliest = min((started for _, started in versions), default=0.0)
     for label, first_seen in sorted(first.items(), key=lambda pair: (pair[1], pair[0])):
         if first_seen > earliest:
             yield VersionMark(at=_moment_from_seconds(first_seen), what=label)

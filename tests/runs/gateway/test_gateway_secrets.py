@@ -194,7 +194,7 @@ def test_a_key_comes_from_the_keyring_where_that_is_installed(
     ring.get_password = lambda service, user: {("a/b", "me"): f" {KEY}\n"}.get((service, user))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "keyring", ring)
     found = find_key("x", settings(key_keyring="a/b/me"), "USUAL", ENVIRON, tmp_path)
-    assert (found.key, found.told) == (KEY, "the keyring's a/b/me")
+    assert (found.key, found.source_name) == (KEY, "the keyring's a/b/me")
     assert find_key("x", settings(key_keyring="a/you"), "USUAL", {}, tmp_path).key is None
     with pytest.raises(BadInput, match="'service/user'"):
         find_key("x", settings(key_keyring="me"), "USUAL", {}, tmp_path)

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from closeloop.grading.integrity.confirm import HELD
+from closeloop.grading.integrity.confirm import ACCEPTED_RESULTS
 from closeloop.grading.integrity.javascript import ROOMS, build_probe, read_results
 from closeloop.grading.integrity.probe import Probe, ProbeRequest, ProbeTest, Results
 from closeloop.records.task import TestRunner
@@ -54,7 +54,7 @@ class Outcome(msgspec.Struct):
         status = self.results.get(test.name)
         if status is None:
             return test.optional
-        return status == "passed" if test.expect == "pass" else status not in HELD
+        return status == "passed" if test.expect == "pass" else status not in ACCEPTED_RESULTS
 
     @property
     def is_honest(self) -> bool:
