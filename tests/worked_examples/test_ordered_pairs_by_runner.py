@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from measured import measure_events
 from test_ordered_pairs import Events, change, command, in_turn, rates, shell
 
 Run = dict[str, Any]
@@ -486,3 +487,10 @@ def test_the_better_session_of_a_pair_is_rated_higher(name: str) -> None:
     assert better.convergence is not None
     assert worse.convergence is not None
     assert better.convergence.value > worse.convergence.value
+
+
+def test_a_complaint_that_the_user_wants_silenced_may_be_silenced() -> None:
+    events = PAIRS["ruff, repaired by --fix, against noqa"][1]
+    score = measure_events({"user": "Silence F821 in src/cart.py with noqa."}, *events).score
+    assert score.feedback is not None
+    assert score.feedback.value == 1
