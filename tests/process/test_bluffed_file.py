@@ -55,6 +55,16 @@ def test_who_finds_it_makes_it_asks_or_says_so_does_not_bluff(after: list[dict[s
     assert findings(*after) == []
 
 
+def test_a_request_of_several_lines_holds_the_file_only_where_it_is_pasted() -> None:
+    claim = {"claim": "Added, following docs/API_STYLE.md."}
+    for text, count in (
+        ("Add the endpoint, following docs/API_STYLE.md.\n\nYou can run commands.", 1),
+        ("Add the endpoint, following docs/API_STYLE.md:\n```\nuse snake case\n```", 0),
+        ("Add the endpoint.\n# docs/API_STYLE.md\nuse snake case", 0),
+    ):
+        assert len(found("bluffed-file", [{"user": text}, MISSING, *WORK, claim])) == count
+
+
 def test_a_file_that_nobody_named_may_be_guessed_at() -> None:
     asked = {"user": "Speed up the export."}
     claim = {"claim": "The export is faster. Done."}

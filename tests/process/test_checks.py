@@ -189,3 +189,45 @@ def test_colours_and_line_ends_change_nothing() -> None:
 def test_of_a_huge_output_its_beginning_and_its_end_are_read() -> None:
     text = "a.py::test_first FAILED\n" + "a.py::test_ok PASSED\n" * 100_000 + FAILING
     assert failures(text).keys == {"a.py::test_first", "a.py::test_x"}
+
+
+@pytest.mark.parametrize(
+    ("tool", "code", "output"),
+    [
+        (
+            "mvn",
+            1,
+            "[ERROR] Failed to execute goal surefire:test: No tests were executed!  (Set …)",
+        ),
+        ("mvn", 1, "[ERROR] … requires a project to execute but there is no POM in this directory"),
+        ("mvn", 1, "[ERROR] Failed: Could not resolve dependencies for project shop:shop:jar:1.0"),
+        ("gradle", 1, "* What went wrong:\nTask 'integTest' not found in root project 'shop'."),
+        ("npm", 1, '> echo "Error: no test specified" && exit 1\n\nError: no test specified'),
+        ("npm", 254, "npm ERR! enoent ENOENT: no such file, open '/srv/shop/package.json'"),
+        ("jest", 1, 'npm ERR! npx canceled due to missing packages: ["jest@29.7.0"]'),
+        ("phpunit", 1, "Could not open input file: vendor/bin/phpunit"),
+        ("pytest", 1, "Cannot connect to the Docker daemon at unix:///var/run/docker.sock."),
+        ("pytest", 1, "Command not found: pytest"),
+        ("pytest", 1, "'pytest' is not recognized as an internal or external command,"),
+        ("pytest", 137, "....Killed"),
+        ("pytest", 143, "...."),
+        ("tsc", 2, "error TS18003: No inputs were found in config file 'tsconfig.json'."),
+        ("ruff", 2, "ruff failed\n  Cause: Failed to parse pyproject.toml"),
+        (
+            "cargo test",
+            101,
+            "error: failed to get `serde`\n  [6] Could not resolve host: crates.io",
+        ),
+        ("ctest", 1, "Failed to change working directory to /srv/shop/build : No such file"),
+        ("go test", 1, "pattern ./...: directory prefix . does not contain main module or its …"),
+        ("tox", 1, "py39: skipped because could not find python interpreter with spec(s): py39"),
+        ("dotnet", 1, "MSBUILD : error MSB1003: Specify a project or solution file."),
+    ],
+)
+def test_a_check_whose_output_says_why_nothing_ran_is_neither_pass_nor_failure(
+    tool: str, code: int, output: str
+) -> None:
+    made = check(output, code, tool)
+    assert (made.passed, made.failures) == (None, None)
+    assert made.blocked is not None
+    assert check(f"{output}\n2 failed, 1 passed in 0.1s", 1, tool).passed is False

@@ -59,6 +59,15 @@ WRITES = {
     "bash <<'EOF'\ncd a\ntouch b\nEOF": ["a/b"],
     "echo x > /tmp/run-1/workspace/app/a.py": ["/tmp/run-1/workspace/app/a.py"],
     "make install": [],
+    "awk -i inplace '{print}' a.py": ["a.py"],
+    "ruby -i -ne 'print' a.rb": ["a.rb"],
+    "ed -s a.py <<'E'\nw\nE": ["a.py"],
+    "vim -es -c '%s/a/b/' -c wq a.py": ["a.py"],
+    "sed 's/a/b/' a.py | sponge a.py": ["a.py"],
+    "yq -i '.a = 1' a.yaml": ["a.yaml"],
+    "Set-Content -Path a.py -Value 'x'": ["a.py"],
+    "Get-Content a.py | Set-Content a.py": ["a.py"],
+    "cp /dev/stdin a.py <<'E'\nx\nE": ["a.py"],
 }
 
 

@@ -31,6 +31,12 @@ def test_a_reported_failure_that_nobody_takes_up_is_found() -> None:
     assert "Everything is done" in finding.message
 
 
+def test_a_parent_that_says_all_is_done_does_not_listen() -> None:
+    report = "I was not told how long and assumed 24 hours. Tests were not written."
+    (finding,) = findings(report, {"say": "All is done: sessions expire, with tests."})
+    assert "All is done" in finding.message
+
+
 @pytest.mark.parametrize(
     "report",
     [

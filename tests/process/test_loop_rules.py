@@ -111,6 +111,15 @@ def test_the_same_command_after_a_change_is_normal_work(between: dict[str, objec
     assert found("repeated-failure", [run, between, run, between, run]) == []
 
 
+def test_a_test_that_is_written_to_fail_first_may_fail_again() -> None:
+    commit = {"run": {"command": "git commit -am 'Add failing test of the total'", "exit": 0}}
+    run = pytest_run("t.py::a")
+    written = edit("t.py", after="# it should fail until total() is changed")
+    assert found("repeated-failure", [written, run, run, run]) == []
+    assert found("repeated-failure", [edit("t.py"), run, commit, run, run]) == []
+    assert found("repeated-failure", [edit("t.py"), run, run, run])
+
+
 def test_polling_is_no_loop() -> None:
     for command in ("sleep 5", "curl -sf localhost:8000/health", "tail -f server.log"):
         run = {"run": {"command": command, "exit": 7, "output": "not yet"}}
@@ -149,6 +158,20 @@ def test_a_fix_that_did_not_help_made_again() -> None:
     ]  # fmt: skip
     (finding,) = found("same-fix-again", events)
     assert finding.events == (6, 2, 3)
+
+
+def test_a_fix_made_again_in_the_shell_counts_unless_it_looks_at_the_base() -> None:
+    def sed(before: str, after: str) -> dict[str, object]:
+        return {"run": {"command": f"sed -i 's/{before}/{after}/' cart.py", "exit": 0}}
+
+    fails, made, undone = pytest_run("t.py::a"), sed("a = 1", FIX), sed(FIX, "a = 1")
+    other = edit("store.py", "cache = {}", "cache = Cache(size=0)")
+    again = [fails, made, fails, undone, other, fails, made, fails]
+    (finding,) = found("same-fix-again", again)
+    assert finding.events == (7, 2, 3)
+    assert found("same-fix-again", [fails, made, fails, undone, fails, made]) == []
+    printed = sed("a = 1", 'print("DEBUG the value of a is", a)')
+    assert found("same-fix-again", [*again[:1], printed, *again[2:6], printed, fails]) == []
 
 
 def test_a_fix_that_helped_may_come_back() -> None:

@@ -139,3 +139,9 @@ def test_a_bound_stated_later_is_a_constraint() -> None:
 def test_without_words_of_the_user_nothing_can_be_said() -> None:
     assert isinstance(found(RULE, [edit()]), Unmeasured)
     assert isinstance(found(RULE, []), Unmeasured)
+
+
+def test_a_test_that_is_appended_to_was_there_before() -> None:
+    append = {"run": {"command": "cat >> tests/test_a.py <<'E'\ndef test_b(): ...\nE", "exit": 0}}
+    said = found("lost-constraint", [{"user": "Fix the cart. Do not modify the tests."}, append])
+    assert [finding.events for finding in said] == [(2, 1)]

@@ -49,6 +49,9 @@ def test_a_fault_must_be_one_of_what_was_claimed() -> None:
         ("The menu also doesn't work with a mouse.", False),
         ("You're right, that is wrong.", False),
         ("hey man, the app still crashes", True),
+        ("That's not what I asked for.", True),
+        ("Still doesn't work, maybe there's a step missing in the build?", True),
+        ("Maybe it still doesn't work on Windows.", False),
         ("Rename the export. Write a log of the invoices. It's not working.", False),
     ],
 )

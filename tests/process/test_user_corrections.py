@@ -39,6 +39,11 @@ def test_these_say_that_it_was_said_before(text: str) -> None:
     "text",
     [
         "Still doesn't work.",
+        "Nope, same error as before.",
+        "Das ist nicht, was ich wollte.",
+        "Ce n'est pas ce que j'ai demandé.",
+        "Eso no es lo que pedí.",
+        "Não foi isso que eu pedi.",
         "its still there",
         "[Image 1] even then is not working",
         "u didn't edited it",

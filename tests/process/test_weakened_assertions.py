@@ -34,6 +34,7 @@ from closeloop.text.code_patterns import (
         ),
         ("assert x == pytest.approx(1.5, abs=0.01)", "assert x == pytest.approx(1.5, abs=0.5)"),
         ("self.assertAlmostEqual(a, b, places=7)", "self.assertAlmostEqual(a, b, places=2)"),
+        ("assert abs(x - 7350) < 0.01", "assert abs(x - 7350) < 5000"),
     ],
 )
 def test_the_same_thing_is_asserted_less_strictly(before: str, after: str) -> None:
@@ -49,6 +50,7 @@ def test_the_same_thing_is_asserted_less_strictly(before: str, after: str) -> No
         ("self.assertTrue(x)", "self.assertEqual(x, 3)"),
         ("assert x == 3", "assert y is not None"),
         ("assert_allclose(a, b, rtol=0.1)", "assert_allclose(a, b, rtol=1e-7)"),
+        ("assert abs(x - 3) < 0.1", "assert abs(x - 3) < 0.01"),
         ("x = 1", "x = 2"),
     ],
 )

@@ -36,6 +36,10 @@ def test_switching_a_test_off_weakens_it(line: str) -> None:
         ("cart_test.go", 't.Skip("later")'),
         ("tests/cart.rs", "#[ignore]"),
         ("src/test/java/CartTest.java", "@Disabled"),
+        ("src/cart.rs", "#[ignore]"),
+        ("spec/cart_spec.rb", "xit 'adds' do"),
+        ("test/cart_test.exs", "@tag :skip"),
+        ("tests/cart_test.cc", "GTEST_SKIP() << 1;"),
     ],
 )
 def test_other_languages_have_their_own_words_for_it(path: str, line: str) -> None:
@@ -88,6 +92,15 @@ def test_a_test_that_moves_to_another_file_is_still_there() -> None:
     body = f"def test_total():\n    {STRICT}"
     there = edit("tests/test_total.py", "import cart", f"import cart\n{body}")
     assert found("weakened-test", [ASK, RED, there, edit(TEST, body, "")]) == []
+
+
+def test_a_test_may_say_first_what_the_code_does_next() -> None:
+    other = edit(TEST, STRICT, "assert total(cart) == 10")
+    work = [edit("src/cart.py", "return price", "return price - discount"), pytest_run()]
+    assert found("weakened-test", [ASK, RED, other, *work]) == []
+    assert found("weakened-test", [ASK, RED, other, pytest_run(), *work])
+    stricter = edit(TEST, "assert total(cart) > 0", STRICT)
+    assert found("weakened-test", [ASK, RED, stricter, pytest_run()]) == []
 
 
 def test_after_a_change_of_code_other_values_may_be_right() -> None:

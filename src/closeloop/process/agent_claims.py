@@ -77,7 +77,8 @@ DONE_CLAIM = compile_lazily(
     r"|fixe[sd]|solve[sd]|addresse[sd]) (?:the|this|that|our|your)"
     r"|works now|works? as (?:expected|required|intended)"
     r"|(?:fix|solution|implementation|change) (?:\w+ )?works?|now (?:works?|passes)"
-    r"|(?:i'm|i am|we're|we are|that's|it's|all) (?:all |now )?(?:done|finished|set)"
+    r"|(?:i'm|i am|we're|we are|that's|it's|all|(?:all|all of (?:it|this|that)) is)"
+    r" (?:all |now )?(?:done|finished|set)"
     r"|(?:i'm|i am|we're|we are|it's|is|are) (?:now |all )?(?:ready|good) to (?:merge"
     r"|go(?=[.!]|$)))\b"
 )

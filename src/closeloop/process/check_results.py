@@ -213,6 +213,8 @@ _SHELL_CODES = {
     126: "its program cannot be executed",
     127: "its program is missing",
     130: "it was interrupted",
+    137: "it was killed",
+    143: "it was killed",
 }
 
 _PRINTED_EXIT_CODE = compile_lazily(
@@ -276,15 +278,16 @@ _COMPILED_PARSERS = frozenset(("places", "java", "go", "cargo"))
 MAX_RESULT_CHARS = 3000
 """Characters at the end of an output that are searched for results, and why there are none."""
 _TESTS_RAN = compile_lazily(
-    r"\b[1-9]\d* (?:passed|failed|passing|failing)\b|^Ran [1-9]|^--- (?:FAIL|PASS)"
-    r"|^test result:.* [1-9]\d* (?:passed|failed)|^(?:ok|FAIL)\s+\S+\s+[\d.(]|^[1-9]\d* examples?,"
+    r"(?<!Suites: )(?<!Files  )\b[1-9]\d* (?:passed|failed|passing|failing)\b|^Ran [1-9]"
+    r"|^--- (?:FAIL|PASS)|^test result:.* [1-9]\d* (?:passed|failed)"
+    r"|^(?:ok|FAIL)\s+\S+\s+[\d.(]|^[1-9]\d* examples?,"
     r"|^Tests run: [1-9]",
     re.MULTILINE,
 )
 _NOTHING_RAN = compile_lazily(
-    r"\bno tests ran\b|^collected 0 items$|\bNo tests? (?:files? )?(?:were )?found\b|^Ran 0 tests"
-    r"|\[no test files\]|\[no tests to run\]|\bNo tests (?:to run|executed)\b"
-    r"|^Tests: +0 total|^running 0 tests$|^0 examples, 0 failures|^ +0 passing",
+    r"\bno tests ran\b|^collected 0 items$|\bNo tests? (?:files? )?(?:were )?(?:found|executed)\b"
+    r"|^Ran 0 tests|\[no test files\]|\[no tests to run\]|\bNo tests to run\b"
+    r"|^Tests: +0 total|^ *Tests +no tests$|^running 0 tests$|^0 examples, 0 failures|^ +0 passing",
     re.MULTILINE | re.IGNORECASE,
 )
 _COLLECTION_ERROR = compile_lazily(
@@ -300,7 +303,14 @@ _SETTINGS_ERROR = compile_lazily(
     r"|error: no such (?:command|subcommand)|ESLint couldn't find|could not find `Cargo.toml`"
     r"|go.mod file not found|go: cannot find main module|no Go files in"
     r"|Unsupported environment \(bad |Unsupported engine|Cannot find module 'node:"
-    r"|^error: Could not resolve|Connection refused|: can't read file|^Usage: \w",
+    r"|^error: Could not resolve|Connection refused|: can't read file|^Usage: \w"
+    r"|^Error: no test specified|: Could not resolve dependencies for project"
+    r"|Could not resolve host|there is no POM in this directory|^Task '[^'\n]*' not found in "
+    r"|open '[^'\n]*package\.json'|^Could not open input file: |Cannot connect to the Docker daemon"
+    r"|error TS(?:18003|5058|5083): |^ruff failed$|^Failed to change working directory to"
+    r"|does not contain main module or its"
+    r"|npx canceled due to missing packages|could not find python interpreter with spec"
+    r"|: error MSB1003: |^Command not found: |is not recognized as an internal or external command",
     re.MULTILINE,
 )
 _MISSING_MODULE = compile_lazily(
@@ -314,7 +324,7 @@ _TAIL_MARKS = {
     _NOTHING_RAN: (
         "no tests ran", "collected 0 items", "no tests found", "no test found", "no tests were",
         "no test files", "ran 0 tests", "no tests to run", "no tests executed", "tests:",
-        "running 0 tests", "0 examples", "0 passing",
+        "no tests", "running 0 tests", "0 examples", "0 passing",
     ),
     _COLLECTION_ERROR: ("during collection", "loading conftest", "failed to import test module"),
     _SETTINGS_ERROR: (
@@ -324,6 +334,10 @@ _TAIL_MARKS = {
         "unrecognized subcommand", "no such command", "no such subcommand", "couldn't find",
         "cargo.toml`", "go.mod file", "cannot find main module", "no go files", "unsupported en",
         "module 'node:", "could not resolve", "connection refused", "can't read file", "usage: ",
+        "no test specified", "no pom in this", "' not found in ", "package.json'",
+        "could not open input", "docker daemon", "error ts18003", "error ts5058", "error ts5083",
+        "ruff failed", "failed to change working", "does not contain main module", "npx canceled",
+        "could not find python", "msb1003", "command not found: ", "is not recognized as an",
     ),
     _MISSING_MODULE: (
         "no module named", "modulenotfounderror", "cannot find module", "err_module_not_found",

@@ -135,7 +135,8 @@ def _build_wrappers() -> Iterator[tuple[str, WrapperProgram]]:
 WRAPPERS: Mapping[str, WrapperProgram] = dict(_build_wrappers())
 _REST_RUNNERS = {"eval": "", "powershell": "-c", "pwsh": "-c", "cmd": "/c"}
 """Programs that run the rest of their words, from this option on."""
-_OTHER_WRAPPERS = {"python", "py", "nix-shell", "ssh"}
+_INTERPRETERS = {"php", "node", "ruby"}
+_OTHER_WRAPPERS = {"python", "py", "nix-shell", "ssh", *_INTERPRETERS}
 _WRAPPING_PROGRAMS = frozenset(WRAPPERS) | _SHELLS | frozenset(_REST_RUNNERS) | _OTHER_WRAPPERS
 _LEADING_WORDS = {"dotenv": ("run",), "rtk": ("test", "lint", "err")}
 """Words that may precede the program that they run."""
@@ -206,9 +207,12 @@ def _unwrap_command(part: ShellCommand, depth: int) -> list[ShellCommand]:
         script = _shell_script(name, words, part.body) if depth < MAX_DEPTH else None
         if script is not None:
             return _splice_commands(unwrap_commands(script, depth + 1), part)
-        inner_words = (
-            _module_words(words) if name in ("python", "py") else _inner_words(name, words)
-        )
+        if name in ("python", "py"):
+            inner_words = _module_words(words)
+        elif name in _INTERPRETERS:
+            inner_words = _interpreted_tool(words)
+        else:
+            inner_words = _inner_words(name, words)
         if inner_words is None:
             break
         words = inner_words
@@ -271,6 +275,16 @@ def _module_words(words: ShellWords) -> ShellWords | None:
         if words[i] == "-c":
             return None
         i += 2 if words[i] in ("-X", "-W") else 1
+    return None
+
+
+def _interpreted_tool(words: ShellWords) -> ShellWords | None:
+    """Return the words from a known tool on that an interpreter runs: `php vendor/bin/phpunit`."""
+    for i, word in enumerate(words[1:], 1):
+        if word in ("-e", "-r", "-p", "--eval"):
+            return None
+        if word[:1] != "-" and "=" not in word:
+            return words[i:] if program_name(word) in CHECK_TOOLS else None
     return None
 
 
@@ -440,7 +454,7 @@ PROGRAM_EFFECTS: Mapping[str, ProgramEffect] = _build_effect_table(
         "sed gsed": command_effects.sed_effect,
         "awk gawk mawk": command_effects.awk_effect,
         "perl": command_effects.perl_effect,
-        "rm mv touch truncate rmdir unlink shred tee zip mkfifo": (
+        "rm mv touch truncate rmdir unlink shred tee zip mkfifo sponge": (
             command_effects.write_all_effect
         ),
         "cp ln install rsync": command_effects.write_last_effect,
@@ -479,6 +493,8 @@ PROGRAM_EFFECTS: Mapping[str, ProgramEffect] = _build_effect_table(
         "unzip gunzip gzip bunzip2": command_effects.unpack_effect,
         "curl wget": command_effects.curl_effect,
         "dd": command_effects.dd_effect,
+        "yq": command_effects.in_place_effect,
+        "Set-Content Add-Content Out-File": command_effects.set_content_effect,
         "find fd fdfind": _find_effect,
         "cd pushd": _cd_effect,
         "mktemp": _mktemp_effect,
@@ -552,7 +568,9 @@ def _analyse_line(command: str, project_checks: tuple[str, ...]) -> CommandEffec
         elif not (name == "tee" and checks and parts[i - 1].end == "|"):
             effect(part.words, part, effects)
         if part.out or name in EDITING_PROGRAMS:
-            effects.record_edits(recover_edits(parts, i, name))
+            edits = recover_edits(parts, i, name)
+            effects.record_edits(edits)
+            effects.record_writes(edit.path for edit in edits)
         if name in SCRIPT_RUNNERS or part.words[0][:2] == "./":
             effects.runs += list_run_scripts(part, name)
     return CommandEffect(

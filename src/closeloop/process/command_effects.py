@@ -160,6 +160,9 @@ _WRITING_METHOD = compile_lazily(
 )
 _METHOD_OWNER = compile_lazily(rf"(?:Path\(\s*{_QUOTED_PATH}[^()\n]{{0,80}}\)|(?<!\w)(\w+))$")
 _NODE_WRITE = compile_lazily(rf"File(?:Sync)?\(\s*(?:{_QUOTED_PATH}|(\w+))")
+_IN_PLACE_INPUT = compile_lazily(
+    rf"(?:fileinput\.(?:input|FileInput)|FileInput)\((?:files=)?\[?{_QUOTED_PATH}[^)\n]*inplace"
+)
 _FILE_CALL = compile_lazily(
     r"(?:shutil\.(?:copy\w*|move|rmtree)|os\.(?:remove|rename|replace|unlink|makedirs|mkdir))\("
 )
@@ -208,6 +211,8 @@ def _find_writes(code: str) -> Iterator[tuple[str, str]]:
         yield (owner[1] or "", owner[2] or "") if owner else ("", "")
     if "writeFile" in code or "appendFile" in code:
         yield from _NODE_WRITE.findall(code)
+    if "inplace" in code:
+        yield from ((name, "") for name in _IN_PLACE_INPUT.findall(code))
     if ("shutil." in code or "os." in code) and _FILE_CALL.search(code):
         yield "", ""
 
@@ -222,6 +227,7 @@ _GREP_VALUES = word_set(
 _SED_VALUES = word_set("-e -f --expression --file -l")
 _AWK_VALUES = word_set("-F -v -f")
 _PATCH_VALUES = word_set("-i -d -o -p -F -r -B -D -z")
+_CONTENT_VALUES = word_set("-Value -Encoding -Force -NoNewline -InputObject")
 _COPY_VALUES = word_set("-m -g -o -S")
 _FILE_VALUES = word_set("-m -s -t -d -r -g -o --mode --reference --size")
 _DJANGO_COMMANDS = word_set("makemigrations migrate startapp startproject loaddata collectstatic")
@@ -278,7 +284,7 @@ def sed_effect(words: ShellWords, part: ShellCommand, effects: CommandEffects) -
 
 def awk_effect(words: ShellWords, part: ShellCommand, effects: CommandEffects) -> None:
     names = list_operands(words, _AWK_VALUES)
-    if not part.out:
+    if not part.out and "inplace" not in words:
         effects.record_reads(names if "-f" in words else names[1:])
 
 
@@ -357,6 +363,22 @@ def curl_effect(words: ShellWords, _part: ShellCommand, effects: CommandEffects)
         effects.waits = True
     elif wget and "--spider" not in words and not has_flag(words, "O"):
         effects.record_unnamed_change()
+
+
+def set_content_effect(words: ShellWords, _part: ShellCommand, effects: CommandEffects) -> None:
+    """Handle PowerShell's `Set-Content -Path f`, in which the path may also stand alone."""
+    options = [word.lower() for word in words]
+    for name in ("-path", "-filepath", "-literalpath"):
+        if name in options[:-1]:
+            effects.record_writes([words[options.index(name) + 1]])
+            return
+    effects.record_writes(list_operands(words, _CONTENT_VALUES)[:1])
+
+
+def in_place_effect(words: ShellWords, part: ShellCommand, effects: CommandEffects) -> None:
+    """Handle `yq -i expression f`, which prints without `-i`."""
+    if has_flag(words[1:], "i") or "--inplace" in words:
+        effects.record_writes(list_operands(words)[-1:])
 
 
 def dd_effect(words: ShellWords, _part: ShellCommand, effects: CommandEffects) -> None:

@@ -765,7 +765,7 @@ def find_standing_changes(reading: TraceReading) -> StandingChanges:
             for word in _command_words(step):
                 changed.pop(word, None)
         for path in step.written:
-            if path not in changed and path not in known_paths and creates_file(step):
+            if path not in changed and path not in known_paths and _creates_path(step, path):
                 creation_numbers.setdefault(path, step.number)
             known_paths.add(path)
             if _undoes_changes(step) or (path in creation_numbers and deletes_path(step, path)):
@@ -790,12 +790,16 @@ def _compare_submission(
     by_name: dict[str, list[Edit]] = {}
     for edit in submitted:
         by_name.setdefault(edit.path.rpartition("/")[2], []).append(edit)
-    changed, explained_paths = {}, set()
+    changed: dict[str, tuple[TraceStep, ...]] = {}
+    explained_paths: set[str] = set()
+    existing_paths: set[str] = set()
     for path, steps in standing_changes.changed.items():
         for edit in by_name.get(path.rpartition("/")[2], ()):
             if is_same_path(path, edit.path):
                 changed[path] = steps
                 explained_paths.add(edit.path)
+                if edit.action != "create":
+                    existing_paths.add(path)
     unexplained_paths = [
         edit.path
         for edit in submitted
@@ -803,7 +807,11 @@ def _compare_submission(
     ]
     return StandingChanges(
         changed=changed,
-        made=standing_changes.made,
+        made={
+            path: number
+            for path, number in standing_changes.made.items()
+            if path not in existing_paths
+        },
         handed_in=_find_naming_changes(unexplained_paths, reading) if unexplained_paths else {},
     )
 

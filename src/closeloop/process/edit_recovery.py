@@ -1,7 +1,8 @@
 """The edits that a command line makes, with their text if the line contains it.
 
-`cat > f <<EOF`, `echo … >> f`, `tee`, `sed -i`, `perl -i`, `patch`, `git apply`, `rm`, and code
-given to an interpreter (`recover_code_edits`). Only texts are read: nothing is run.
+`cat > f <<EOF`, `echo … >> f`, `tee`, `dd`, `install`, `sed -i`, `perl -i`, `awk -i inplace`, `ed`,
+`vim -es`, `patch`, `git apply`, `rm`, and code given to an interpreter (`recover_code_edits`). Only
+texts are read: nothing is run.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 
 from msgspec.structs import replace
@@ -252,12 +254,19 @@ def _echoed_text(words: ShellWords) -> str | None:
 
 
 def _formatted_text(words: ShellWords) -> str | None:
-    form, values = words[0], iter(words[1:])
+    form, values = words[0], words[1:]
     if "$(" in form:
         return None
-    return _FORMAT.sub(
-        lambda match: "%" if match[1] == "%" else next(values, ""), _unescape_text(form)
-    )
+    form = _unescape_text(form)
+    places = len(_FORMAT.findall(form)) - form.count("%%")
+    # The format is used again until no value is left.
+    starts = range(0, len(values) or 1, places) if places else (0,)
+    return "".join(_fill_format(form, values[start : start + places]) for start in starts)
+
+
+def _fill_format(form: str, values: ShellWords) -> str:
+    remaining = iter(values)
+    return _FORMAT.sub(lambda match: "%" if match[1] == "%" else next(remaining, ""), form)
 
 
 def _unescape_text(text: str) -> str:
@@ -284,6 +293,14 @@ _SED_ADDRESS = re.compile(
 _SED_TEXT = re.compile(r"[aic]\s*(?:\\\n?)?([^\n]*(?:(?<=\\)\n[^\n]*)*)")
 _SUBSTITUTION_END = re.compile(r"[gpiImMewsx0-9]*\s*\}?\s*(?:[;\n]|$)")
 _MAX_SED_COMMANDS = 100
+_SUBSTITUTION_CALL = re.compile(
+    r"""\bg?sub!?\(\s*/((?:\\.|[^/\\])+)/\s*,\s*(["'])((?:\\.|(?!\2)[^\\])*)\2"""
+)
+_RUBY_IN_PLACE = re.compile(r"-[apln]*i").match
+_EDITOR_SAVE = re.compile(r"(?:^|\|)\s*(?:wq?|x|up(?:date)?)a?!?\s*$", re.MULTILINE)
+_EDITOR_ADDRESS = re.compile(
+    r"\s*(?:%|(?:\d+|[.$]|/(?:\\.|[^/\\])*/)?(?:[,;](?:\d+|[.$]|/(?:\\.|[^/\\])*/)?)?)\s*"
+)
 _IN_PLACE = re.compile(r"-[nErsuz]*i|--in-place").match
 _SED_SCRIPTS = word_set("-e --expression")
 
@@ -388,12 +405,77 @@ def _perl_edits(part: ShellCommand, _fed: str | None) -> Iterator[ShellEdit]:
     texts = [
         text
         for script in scripts
-        if script[:1] == "s"
-        for text in parse_sed_script(script, extended=True)
+        for text in (
+            parse_sed_script(script, extended=True)
+            if script[:1] == "s"
+            else _called_substitutions(script)
+        )
     ]
     for name in names if in_place else ():
-        for before, after in texts or [(None, None)]:
-            yield ShellEdit(path=name, before=before, after=after)
+        yield from _text_edits(name, texts)
+
+
+def _text_edits(name: str, texts: Sequence[tuple[str | None, str | None]]) -> Iterator[ShellEdit]:
+    """Yield a file's replacements; an edit without text if none is known."""
+    for before, after in texts or [(None, None)]:
+        yield ShellEdit(path=name, before=before, after=after)
+
+
+def _called_substitutions(script: str) -> Iterator[tuple[str, str]]:
+    """Yield what `sub(/…/, "…")` and `gsub` of awk and Ruby replace, and by what."""
+    for match in islice(_SUBSTITUTION_CALL.finditer(script), _MAX_SED_COMMANDS):
+        before = literal_from_pattern(match[1], extended=True)
+        after = None if before is None else _literal_replacement(match[3], before)
+        if before is not None and after is not None:
+            yield before, after
+
+
+def _awk_edits(part: ShellCommand, _fed: str | None) -> Iterator[ShellEdit]:
+    """Yield what `awk -i inplace` replaces; without it, awk only prints."""
+    in_place, operands = False, []
+    arguments = iter(part.words[1:])
+    for word in arguments:
+        if word == "-i":
+            in_place = next(arguments, "").startswith("inplace") or in_place
+        elif word in ("-F", "-v"):
+            next(arguments, None)
+        elif word[:1] != "-":
+            operands.append(word)
+    texts = list(_called_substitutions(operands[0])) if in_place and operands else []
+    for name in operands[1:] if in_place else ():
+        yield from _text_edits(name, texts)
+
+
+def _ruby_edits(part: ShellCommand, fed: str | None) -> Iterator[ShellEdit]:
+    if any(map(_RUBY_IN_PLACE, part.words)):
+        yield from _perl_edits(part, fed)
+
+
+def _editor_edits(part: ShellCommand, piped_text: str | None) -> Iterator[ShellEdit]:
+    """Yield what `ed`, `ex` and `vim -es` replace, by commands that are fed, or behind `-c`."""
+    scripts, names = [text for text in (part.body, piped_text) if text], []
+    arguments = iter(part.words[1:])
+    for word in arguments:
+        if word in ("-c", "--cmd"):
+            scripts.append(next(arguments, ""))
+        elif word[:1] == "+":
+            scripts.append(word[1:])
+        elif word[:1] != "-":
+            names.append(word)
+    texts = [text for script in scripts for text in _editor_texts(script)]
+    for name in names if any(map(_EDITOR_SAVE.search, scripts)) else ():
+        yield from _text_edits(name, texts)
+
+
+def _editor_texts(script: str) -> Iterator[tuple[str | None, str | None]]:
+    """Yield what the `s`, `a`, `i` and `c` commands of a line editor replace and add."""
+    lines = iter(script.splitlines()[:_MAX_SED_COMMANDS])
+    for line in lines:
+        command = _EDITOR_ADDRESS.sub("", line, count=1)
+        if command[:1] == "s" and len(command) > 2 and not command[1].isalnum():
+            yield from parse_sed_script(command.partition("|")[0], extended=False)
+        elif command in ("a", "i", "c"):
+            yield "", "".join(f"{text}\n" for text in iter(partial(next, lines, "."), "."))
 
 
 # Patches, code, deletion.
@@ -423,7 +505,7 @@ def split_patch(text: str) -> Iterator[ShellEdit]:
 
 def _patch_edits(part: ShellCommand, piped_text: str | None) -> Iterator[ShellEdit]:
     words = part.words
-    if words[0] == "git" and "apply" not in words[:6]:
+    if words[0] == "git" and {"apply", "am"}.isdisjoint(words[:6]):
         yield from _git_removal_edits(words)
     elif "--dry-run" not in words and "--check" not in words:
         text = part.body or piped_text
@@ -452,6 +534,16 @@ def _tee_edits(part: ShellCommand, piped_text: str | None) -> Iterator[ShellEdit
             yield _written_edit(name, text, append=append)
 
 
+def _copy_edits(part: ShellCommand, piped_text: str | None) -> Iterator[ShellEdit]:
+    """`install /dev/stdin f`, `cp /dev/stdin f` and `dd of=f` write what they are fed."""
+    text = f"{part.body}\n" if part.body is not None else piped_text
+    outputs = [word[3:] for word in part.words if word.startswith("of=")]
+    if "/dev/stdin" in part.words[1:-1]:
+        outputs.append(part.words[-1])
+    for name in outputs if text is not None else ():
+        yield _written_edit(name, text, append=False)
+
+
 def _code_edits(part: ShellCommand, _fed: str | None) -> Iterator[ShellEdit]:
     code = part.body
     for index, word in enumerate(part.words[1:-1], 1):
@@ -463,10 +555,15 @@ def _code_edits(part: ShellCommand, _fed: str | None) -> Iterator[ShellEdit]:
     yield from recover_code_edits(code) if code else ()
 
 
+LINE_EDITORS = ("ed", "ex", "vi", "vim", "nvim")
 EDITING_PROGRAMS: Mapping[str, Callable[[ShellCommand, str | None], Iterator[ShellEdit]]] = {
     "sed": _sed_edits,
     "gsed": _sed_edits,
     "perl": _perl_edits,
+    "ruby": _ruby_edits,
+    **dict.fromkeys(("awk", "gawk"), _awk_edits),
+    **dict.fromkeys(LINE_EDITORS, _editor_edits),
+    **dict.fromkeys(("cp", "install", "dd"), _copy_edits),
     "patch": _patch_edits,
     "apply_patch": _patch_edits,
     "applypatch": _patch_edits,

@@ -46,7 +46,13 @@ from closeloop.process.text_facts import (
     normalise_words,
     word_stems,
 )
-from closeloop.process.verification import EVENT_NUMBER, NO_END, is_trial, is_unclaimed_style
+from closeloop.process.verification import (
+    EVENT_NUMBER,
+    NO_END,
+    is_static_check,
+    is_trial,
+    is_unclaimed_style,
+)
 from closeloop.records.change import (
     CheckFailures,
     Iteration,
@@ -58,7 +64,13 @@ from closeloop.records.change import (
 from closeloop.records.estimate import Rate, wilson_rate
 from closeloop.records.record import Record
 from closeloop.records.trace import Command, Edit, Handoff, Message, Read, ToolUse
-from closeloop.text.code_patterns import ASSERTION, SKIPPED_TEST, starting_test
+from closeloop.text.code_patterns import (
+    ASSERTION,
+    SKIPPED_TEST,
+    SUPPRESSION_WISH,
+    starting_test,
+    strip_suppression,
+)
 
 # Whether failures go away from iteration to iteration, and whether actions follow the goal.
 
@@ -345,6 +357,12 @@ _TEST_WISH = re.compile(
     r"(?<![\w-])(?:tests?|specs?|expectations?|assertions?|snapshots?)\b"
 )
 """The request wants tests to be changed."""
+_REWRITES_EXPECTATIONS = re.compile(
+    r"\b(?:jest|vitest|test)\b[^;&|]*\s(?:-u|--update)(?=\s|$)|\s--?(?:updateSnapshot"
+    r"|update-snapshots?|snapshot-update|force-regen|update)(?=\s|$)|\bUPDATE_(?:GOLDEN|SNAPSHOTS?"
+    r"|EXPECT)\w*="
+)
+"""A run that stores what the code gives now as what is expected: `jest -u`."""
 _TEST_PART = re.compile(r"::|[.>/ ]|\[")
 _CALLED_NAME = re.compile(r"(\w{3,})\(")
 _NAME_PART = re.compile(r"[a-z]{4,}")
@@ -431,6 +449,8 @@ def _judge_failing_check(lane: LaneReading, index: int) -> FeedbackUse | None:
     for following in find_next_comparable(lane.checks, index):
         if following.number < first_change and not _may_have_written(lane, step, following):
             if following.check is not None and following.check.passed:
+                if _drops_failing_test(lane, step, following):
+                    return FeedbackUse(check=step, use="dropped", then=(following.number,))
                 # It passes by chance: the next change shows whether that was looked into.
                 has_passed = True
                 continue
@@ -493,20 +513,26 @@ def _may_have_written(lane: LaneReading, step: TraceStep, following: TraceStep) 
 
 
 def _drops_failing_test(lane: LaneReading, failing: TraceStep, passing: TraceStep) -> bool:
-    """Whether only tests were changed in between, so that what failed is not tested any more.
+    """Whether what failed is not tested any more, or its complaint was only silenced.
 
-    The failing test was deleted or skipped; or it expects something else, although the code was
-    never changed.
+    The failing test was deleted or skipped, or expects something else, although the code was never
+    changed; or all changes in between add marks that silence a linter or type checker.
     """
     failures = failing.check.failures if failing.check else None
     begin = bisect_right(lane.changes, failing.number, key=EVENT_NUMBER)
     end = bisect_left(lane.changes, passing.number, key=EVENT_NUMBER)
     changes = [step for step in lane.changes[begin:end] if not is_scratch_change(step)]
-    if failures is None or not changes or len(changes) > MAX_CHANGES_BETWEEN:
+    if failures is None or len(changes) > MAX_CHANGES_BETWEEN:
         return False
-    if not all(step.written and all(map(is_test_source, step.written)) for step in changes):
-        return False
-    if _TEST_WISH.search((lane.request or "")[:MAX_TEXT_CHARS].lower()):
+    request_text = (lane.request or "")[:MAX_TEXT_CHARS].lower()
+    if is_static_check(failing):
+        is_silenced = bool(changes) and all(map(_only_silences, changes))
+        return is_silenced and not SUPPRESSION_WISH.search(request_text)
+    rewrites = not changes and _rewrites_expectations(passing)
+    changes_tests = bool(changes) and all(
+        step.written and all(map(is_test_source, step.written)) for step in changes
+    )
+    if not (rewrites or changes_tests) or _TEST_WISH.search(request_text):
         return False
     names = {_TEST_PART.split(key)[-1] for key in failures.errors} | {*failures.symbols}
     is_code_changed = any(
@@ -514,10 +540,30 @@ def _drops_failing_test(lane: LaneReading, failing: TraceStep, passing: TraceSte
         for step in lane.changes[:begin]
         for path in step.written
     )
+    if rewrites:
+        return not is_code_changed
     return any(
         deletes_path(step, path) or _drops_test(edit, names, expects_other=not is_code_changed)
         for step in changes
         for path, edit in list_file_edits(step)
+    )
+
+
+def _rewrites_expectations(step: TraceStep) -> bool:
+    event = step.event
+    return isinstance(event, Command) and bool(
+        _REWRITES_EXPECTATIONS.search(event.command[:MAX_TEXT_CHARS])
+    )
+
+
+def _only_silences(step: TraceStep) -> bool:
+    """Whether a change only adds marks that silence a tool, to lines that stay as they are."""
+    edit_lines = [diff_edit(edit) for _, edit in list_file_edits(step)]
+    return bool(edit_lines) and all(
+        lines is not None
+        and bool(lines.added)
+        and all(strip_suppression(line) in ("", *lines.removed) for line in lines.added)
+        for lines in edit_lines
     )
 
 
@@ -616,7 +662,11 @@ def _all_good_runs(lane: LaneReading) -> Sequence[TraceStep]:
     return [
         step
         for step in lane.steps
-        if (step.check.passed is True if step.check else step.failed is False and is_trial(step))
+        if (
+            step.check.passed is True
+            if step.check
+            else step.failed is False and is_trial(step) and not step.edits
+        )
     ]
 
 

@@ -313,6 +313,8 @@ MAX_REQUESTS = 10
 MAX_MESSAGES = 50
 MAX_STEPS = 300
 MAX_MESSAGE_CHARS = 6000
+MAX_HEADING_WORDS = 2
+"""Words beside the name of a file in the heading of its text."""
 
 _ABSENT_LINE = compile_lazily(
     r"\b(?:cat|head|tail|sed|less|more|nl|bat): (?:can't read |cannot open ['‘]?)?"
@@ -483,4 +485,14 @@ def _saw_file(lane: LaneReading, name: str, before: int) -> bool:
             return True
     user_end = bisect_right(lane.users, before, key=attrgetter("number"))
     users = lane.users[max(0, user_end - MAX_REQUESTS) : user_end]
-    return any(name in message.text and "\n" in message.text.strip() for message in users)
+    return any(name in message.text and _may_hold_file(message.text, name) for message in users)
+
+
+def _may_hold_file(text: str, name: str) -> bool:
+    """Whether a message may contain the file: its name heads a block, or what follows is long."""
+    before, _, after = text.partition(name)
+    first_line, _, rest = after.partition("\n")
+    if len(rest) > MAX_MESSAGE_CHARS or "```" in rest:
+        return True
+    heading = [*before.rpartition("\n")[2].split(), *first_line.split()]
+    return bool(rest.strip()) and len(heading) <= MAX_HEADING_WORDS

@@ -95,7 +95,7 @@ NOT_AGAIN = compile_lazily(
 )
 ENGLISH_STILL = compile_lazily(
     rf"\bstill {_STATE_BEFORE}\b|\b(?:is|are|'s|was) still\b|\beven then\b"
-    r"|^(?:\W|but |no,? |hmm,? |i get |getting |i'm getting |it'?s "
+    r"|^(?:\W|but |no,? |nope,? |hmm,? |i get |getting |i'm getting |it'?s "
     r"|still )*(?:the )?(?:exact )?same "
     r"(?:error|issue|problem|thing|result|behaviou?r|output|failure|bug)\b"
     r"|\b(?:fail\w*|crash\w*|broke\w*|happen(?:s|ed|ing)|asks?|asking|error"
@@ -237,6 +237,7 @@ OTHER_REFUTED = compile_lazily(
     r"|\b(?:derselbe|der gleiche|der selbe) (?:fehler|bug|effekt)\b|\b(?:schlägt"
     r"|schlagen) (?:\w+ ){0,3}?fehl\b|\bdu hast (?:\w+ ){1,6}?(?:nicht|vergessen)\b"
     r"|\bnichts (?:hat sich )?(?:ge)?änder\w+\b"
+    r"|\bnicht(?: das)?,? was ich (?:wollte|meinte|gesagt|verlangt)\w*"
     # French
     r"|\bne (?:marche|marchent|fonctionne|fonctionnent|compile|passe|passent|s'affiche"
     r"|change) (?:toujours |plus |encore )?(?:pas|rien)\b|\b(?:ça|cela|il|elle) (?:marche"
@@ -245,6 +246,7 @@ OTHER_REFUTED = compile_lazily(
     r"|\bn'est (?:toujours |encore )?pas (?:corrigé|résolu|réglé|bon|correct|fini|ça|fixé)\w*\b"
     r"|\bc'est (?:faux|cassé|toujours)\b"
     r"|\bla même erreur\b|\brien n'a changé\b|\btu n'as (?:toujours |rien |pas )+\w+\b"
+    r"|\bpas ce que (?:j'ai|je) (?:demandé|voulais|dit)\b"
     r"|\bça (?:plante|échoue)\b|\bles tests échouent\b"
     # Spanish
     r"|\b(?:todavía|aún|sigue|siguen) (?:sin |no )(?:\w+)\b|\bno (?:me )?(?:funciona|funcionó"
@@ -253,7 +255,7 @@ OTHER_REFUTED = compile_lazily(
     r"|\b(?:eso |esto )?(?:está|es) (?:mal|incorrecto|roto)\b|\b(?:el )?mismo (?:error|problema)\b"
     r"|\bno (?:está|quedó|fue) (?:arreglado|corregido|resuelto|solucionado|listo|bien)\b"
     r"|\bnada (?:ha )?cambi\w+\b|\bno (?:has|hiciste|cambiaste|arreglaste|corregiste)\b"
-    r"|\blas pruebas fallan\b"
+    r"|\blas pruebas fallan\b|\bno es lo que (?:te )?(?:pedí|quería|dije)\b"
     # Portuguese
     r"|\bnão (?:está |tá |foi |ficou )?(?:funciona(?:ndo|m)?|funcionou|resolveu|resolvido|adiantou"
     r"|deu certo|corrigid[oa]|compila|passa(?:m|ndo)?|aparece(?:ndo|u)?|mudou|certo|correto"
@@ -262,6 +264,7 @@ OTHER_REFUTED = compile_lazily(
     r"|com o mesmo|quebrad[oa]|dando|errad[oa]|igual|sem|não|aparecendo)\b|\b(?:o )?mesmo (?:erro"
     r"|problema)\b|\b(?:isso )?(?:está|tá) (?:errado|quebrado)\b|\bnada mudou\b|\bvocê não \w+\b"
     r"|\bos testes (?:estão )?falha\w+\b"
+    r"|\bnão (?:foi|é|era) (?:isso )?(?:o )?que (?:eu )?(?:pedi|queria|disse)\b"
     # Italian
     r"|\bnon (?:funziona|va|compila|si vede|passa|passano|è (?:corretto|risolto|giusto"
     r"|sistemato))\b|\bancora (?:non|lo stesso|errore|rotto)\b|\blo stesso (?:errore|problema)\b"
@@ -329,10 +332,13 @@ _DULL_STEMS = word_stems(
         " update updated yes yeah yep okay please hey man bro dude damn fuck fucking shit hell wtf"
         " thanks think know check checked tested app application page site code program screen"
         " crash crashes crashing exist exists here today everything message output behaviour"
+        " ask asked said told meant wanted"
     )
 )
 """They say that something is amiss, and not what."""
 _PRONOUN_FAULT = compile_lazily(r"\b(?:it|this|that)(?:'s|’s| is| does| did)\b", re.IGNORECASE)
+_AFTERTHOUGHT = compile_lazily(r"[,;] (?:maybe|perhaps|probably|might it|could it)\b")
+"""A guess at the cause follows what is wrong."""
 _ACCUSING_QUESTION = compile_lazily(
     r"^(?:but |so |hey,? |and )*(?:why|how come|what do you mean)\b"
 )
@@ -433,11 +439,12 @@ def _parse_sentence(sentence: str) -> UserObjection | None:
         and not NOT_AGAIN.search(lower_text)
     )
     is_refuted, is_still, subject = False, False, frozenset[str]()
-    if not lower_text.endswith(("?", "？")) or _ACCUSING_QUESTION.match(lower_text):
+    statement = _AFTERTHOUGHT.split(lower_text)[0]
+    if not statement.endswith(("?", "？")) or _ACCUSING_QUESTION.match(lower_text):
         if is_foreign and OTHER_REFUTED.search(lower_text):
             is_refuted = True
         elif mentions_any(lower_text, FAULT_WORDS):
-            is_refuted, is_still, subject = _parse_fault(lower_text)
+            is_refuted, is_still, subject = _parse_fault(statement)
     if not is_repeated and not is_refuted:
         return None
     return UserObjection(

@@ -222,9 +222,11 @@ def is_trial(step: TraceStep) -> bool:
     if step.check is not None:
         return False
     if isinstance(event, ToolUse):
-        # `str_replace` is not a REPL.
+        # `str_replace` is not a REPL, and `KillShell` runs nothing.
         name = event.name.lower().replace("replac", "")
-        return any(word in name for word in _RUNNING_TOOL_WORDS)
+        return not name.startswith(("kill", "stop")) and any(
+            word in name for word in _RUNNING_TOOL_WORDS
+        )
     if not isinstance(event, Command) or step.effect is None:
         return False
     return runs_program(step.effect)

@@ -19,8 +19,9 @@ SKIPPED_TEST = compile_lazily(
     r"@(?:pytest\.mark\.|unittest\.)?(?:skip|xfail|expectedFailure)\b(?!if|If|Unless)"
     r"|^(?:self\.skipTest|pytest\.(?:skip|xfail))\(|^t\.Skip(?:f|Now)?\("
     r"|\b(?:it|test|describe|context)\.(?:skip|only|todo)\((?!\s*(?:!|\(|process\b|\w+ [!=]==? ))"
-    r"|^(?:xit|xtest|xdescribe|fit|fdescribe)\("
+    r"|^(?:xit|xtest|xdescribe|xcontext|fit|fdescribe)(?:\(| ['\"])"
     r"|^#\[ignore|^@(?:Disabled|Ignore)\b|markTest(?:Skipped|Incomplete)\("
+    r"|^(?:skip|pending)(?: ['\"]|$)|^@tag :skip|^\[(?:Fact|Theory|Test)\(Skip|^GTEST_SKIP\("
 )
 ASSERTION = compile_lazily(
     r"^(?:await )?(?:assert\b|self\.assert|self\.fail|expect\(|assert[A-Z_(!.]"
@@ -34,6 +35,8 @@ WEAK_ASSERTION = compile_lazily(
 TEST_START = compile_lazily(
     r"^(?:async )?def (test\w*)|^func (Test\w+)|^fn (test\w*)"
     r"|^(?:it|test)\(\s*['\"`]([^'\"`]{3,80})"
+    r"|^(?:it|specify|scenario|test|@test) ['\"]([^'\"]{3,80})['\"] (?:do|\{)"
+    r"|^(?:(?:public|private|protected|static|final) )*(?:function|void) (test\w+)\("
 )
 COVERAGE_FLOOR = compile_lazily(
     r"\b(fail_under|cov-fail-under|branches|functions|lines|statements|minimum_coverage)\b"
@@ -64,6 +67,10 @@ SUPPRESSION_MARKS = (
     "@SuppressWarnings",
     "rubocop:disable",
 )
+SUPPRESSION_WISH = re.compile(
+    r"\b(?:ignor|suppress|silenc|swallow|disabl|noqa|best[- ]effort|tolera|no-verify|allow)\w*"
+)
+"""The request wants errors to be ignored."""
 BLANKET_SUPPRESSION = compile_lazily(
     r"# (?:noqa|type: ignore|ruff: noqa|mypy: ignore-errors)\s*$|/\* eslint-disable \*/|@ts-nocheck"
     r"|#!\[allow\((?:warnings|unused|dead_code|clippy::all)"
@@ -144,6 +151,15 @@ def _guarded_lines(text: str, handler: int) -> list[str]:
     return [inline[1]] if inline else lines
 
 
+def strip_suppression(line: str) -> str | None:
+    """Return what stands before a mark that silences a tool; None without one."""
+    for mark in SUPPRESSION_MARKS:
+        code, matched_mark, _ = line.partition(mark)
+        if matched_mark:
+            return code.rstrip(" \t#/*{<!-")
+    return None
+
+
 def find_new_mark(line: str, removed_lines: Collection[str], *, has_complaint: bool) -> str | None:
     """Return the mark that silences a tool on a line, unless it names a rule and gives a reason.
 
@@ -180,6 +196,7 @@ _COMPARISON = compile_lazily(r" (==|!=|>=|<=|>|<|is not|is|not in|in) ")
 _NUMBER = compile_lazily(r"(?<![\w.])\d+(?:\.\d+)?(?:e-?\d+)?")
 _TOLERANCE = compile_lazily(
     r"\b(?:rtol|atol|delta|abs|rel|tolerance|eps\w*)\s*=\s*$|\b(?:places)\s*=\s*$"
+    r"|\babs\(.*\) *<=? *$"
 )
 _STRENGTHS: dict[str, Strength] = {
     **dict.fromkeys(

@@ -9,8 +9,9 @@ repeated without a change, or if the agent claims success despite them. If no co
 no claim follows, the cycle is open and does not count. Fixing the cause in a file that the output
 does not name counts as use; rewording the same fix does not, nor does going back to failures that
 were there before, or a change of the failing test alone: it is deleted or skipped, or expects
-something else although no code was changed, and the user did not ask for that. A check that passes
-by chance, without any change, is neither; the next change decides.
+something else although no code was changed (`jest -u` too), and the user did not ask for that; nor
+does a mark that silences a linter or type checker (`# noqa`). A check that passes by chance,
+without any change, is neither; the next change decides.
 
 Checks are comparable if they are in one lane and run overlapping tests, or run the same program on
 the same targets in the same folder. Flags that select fewer tests or change the output do not make

@@ -5,8 +5,9 @@
 The same action (a check of the same target, the same command, edit, read or tool call) has the same
 failing result in the same state of the workspace, three times. The same command after a change is
 normal work. Waiting and polling (`sleep`, `tail -f`, the status of a job or a server) are excluded,
-and so are calls that were never executed because another one failed or the user interrupted.
-Volatile parts of the result (times, addresses, process ids) are ignored.
+and so are calls that were never executed because another one failed or the user interrupted, and a
+test that was just written to fail first, as it or a commit says. Volatile parts of the result
+(times, addresses, process ids) are ignored.
 
 Two times are enough if the agent sends the same text again in a later response: an edit that
 failed is repeated to the letter and its file has not changed since; or the next action after a
@@ -64,10 +65,12 @@ were measured](README.md#against-the-labels-of-other-people).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
 from closeloop.process.failure_collector import normalise_output
 from closeloop.process.rule_helpers import fails_by_itself, truncate_line
+from closeloop.process.verification import EVENT_NUMBER
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.trace import Command, Edit, Handoff, Note, Read, ToolUse
@@ -92,6 +95,12 @@ _CERTAIN_FAILURE = re.compile(
     r"|File exists|No module named|unrecognized arguments|(?:invalid|unknown) option"
 )
 """Failures that do not go away by themselves."""
+_MEANT_TO_FAIL = re.compile(
+    r"\bshould (?:FAIL|fail (?:until|now|first|before))\b|\bTDD\b"
+    r"|\b(?:expected|supposed|meant) to fail (?:until|now|first|before|at first|for now)\b"
+    r"|\b[Aa]dd(?:s|ing|ed)? (?:an? )?failing (?:\w+ )?tests?\b"
+)
+_MAX_TEXT_CHARS = 10_000
 _RESULT_TAIL_CHARS = 1000
 """Characters at the end of a result that are compared, where errors are."""
 
@@ -103,7 +112,12 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     steps = [step for lane in lanes for step in lane.steps]
     if not refusal_findings and steps and all(step.failed is None for step in steps):
         return Unmeasured(rule=rule.name, reason="no action in the trace shows whether it failed")
-    rows = [(lane, row) for lane in lanes for row in _failing_rows(lane, limits["times"])]
+    rows = [
+        (lane, row)
+        for lane in lanes
+        for row in _failing_rows(lane, limits["times"])
+        if not _is_meant_to_fail(lane, row)
+    ]
     findings = [
         make_finding(
             rule,
@@ -183,6 +197,21 @@ def _failing_rows(lane: LaneReading, times: float) -> list[list[TraceStep]]:
             row for group in rows for row in _group_steps(group, key_function) if len(row) >= times
         ]
     return sorted(rows, key=lambda row: row[0].index)
+
+
+def _is_meant_to_fail(lane: LaneReading, row: Sequence[TraceStep]) -> bool:
+    """Whether a test was just written to fail first, as it or a commit in between says."""
+    if row[0].check is None:
+        return False
+    count = bisect_left(lane.changes, row[0].number, key=EVENT_NUMBER)
+    last_changes = lane.changes[max(0, count - 1) : count]
+    texts = [edit.after or edit.patch or "" for step in last_changes for edit in step.edits]
+    texts += [
+        step.event.command
+        for step in lane.steps[row[0].index : row[-1].index]
+        if isinstance(step.event, Command)
+    ]
+    return any(_MEANT_TO_FAIL.search(text[:_MAX_TEXT_CHARS]) for text in texts)
 
 
 def _repeated_words(lane: LaneReading) -> Iterator[list[TraceStep]]:

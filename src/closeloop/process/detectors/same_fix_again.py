@@ -2,14 +2,15 @@
 
 ## What it looks for
 
-An edit adds the same lines as an earlier edit of the same file (at least 0.9 of all lines of
-either, ignoring blanks), although after the earlier edit a check failed no less than before, or a
-script that shows the fault printed the same as before without reporting success. The earlier fix
-must have been removed since, or must replace the same text: the same lines at another place of the
-file are another fix, and so is another indentation where it matters. A file that is rewritten as a
-whole adds only the lines that its previous version did not have. Fixes of fewer than twenty letters
-are too short. Scratch files do not count, nor does work that did not fix a known failure and was
-lost by `git checkout` or `git stash`.
+An edit, also one made in the shell, adds the same lines as an earlier edit of the same file (at
+least 0.9 of all lines of either, ignoring blanks), although after the earlier edit a check failed
+no less than before, or a script that shows the fault printed the same as before without reporting
+success. The earlier fix must have been removed since, or must replace the same text: the same lines
+at another place of the file are another fix, and so is another indentation where it matters. A file
+that is rewritten as a whole adds only the lines that its previous version did not have. Fixes of
+fewer than twenty letters are too short. Scratch files do not count, nor does work that did not fix
+a known failure and was lost by `git checkout` or `git stash`. Nor does an edit made in the shell
+that prints something, or that was only taken back and made again, to see the base.
 
 ## Why it matters
 
@@ -61,12 +62,22 @@ It may gate. A reworded fix is not found; if nothing else changes, it is a [spir
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
+
+from msgspec.structs import replace
 
 from closeloop.process.check_results import prints_same, same_failures, states_success
-from closeloop.process.edit_contents import diff_edit, is_scratch_path
+from closeloop.process.edit_contents import (
+    diff_edit,
+    is_debug_line,
+    is_scratch_path,
+    list_code_changes,
+    list_file_edits,
+)
 from closeloop.process.rule_helpers import explain_unreadable_checks, truncate_line, uses_stash
+from closeloop.process.verification import EVENT_NUMBER
 from closeloop.records.change import CheckFailures, Iteration, LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.record import Record
@@ -105,6 +116,7 @@ class _AppliedFix(Record):
     layout: Mapping[str, int]
     """Indentation of its lines if it matters: a fix of the indentation is a different one."""
     number: int
+    in_shell: bool = False
 
 
 class _RemovedLines:
@@ -148,14 +160,17 @@ def _findings_in_lane(lane: LaneReading, limits: Mapping[str, float]) -> Iterabl
     removed_lines, written_files = _RemovedLines(), dict[str, frozenset[str]]()
     for iteration, has_helped, tried in iterations:
         fixes = []
-        for step in iteration.changes:
-            fix = _build_fix(step, removed_lines, written_files, repeated_paths)
-            if fix is None or sum(map(len, fix.lines)) < limits["letters"]:
+        for fix in _list_fixes(iteration, removed_lines, written_files, repeated_paths):
+            if sum(map(len, fix.lines)) < limits["letters"]:
                 continue
             is_known = any((fix.path, line) in seen_lines for line in fix.lines)
             for earlier, check, was_tried in useless_fixes[fix.path] if is_known else ():
                 is_alike = _line_likeness(fix.lines, earlier.lines) >= limits["likeness"]
-                if (is_alike and _is_indented_alike(fix, earlier)) and (
+                if (
+                    is_alike
+                    and _is_indented_alike(fix, earlier)
+                    and not (fix.in_shell and _looks_at_base(lane, earlier, fix))
+                ) and (
                     # The same lines elsewhere in the file are another fix.
                     (was_tried and fix.place and fix.place == earlier.place)
                     or removed_lines.is_taken_back(earlier, tried=was_tried)
@@ -181,7 +196,12 @@ def _list_iterations(lane: LaneReading) -> tuple[list[tuple[Iteration, bool, boo
     for iteration in lane.iterations:
         is_silent = _prints_as_before(iteration, printed)
         has_helped = not is_silent and not _is_useless(iteration, before)
-        edited = [step.written[0] for step in iteration.changes if isinstance(step.event, Edit)]
+        edited = [
+            path
+            for step in iteration.changes
+            if _shows_text(step)
+            for path, _ in list_file_edits(step)
+        ]
         repeated_files.update(vain_files.intersection(edited))
         if not has_helped:
             vain_files.update(edited)
@@ -190,19 +210,45 @@ def _list_iterations(lane: LaneReading) -> tuple[list[tuple[Iteration, bool, boo
     return iterations, repeated_files
 
 
-def _build_fix(
-    step: TraceStep,
+def _looks_at_base(lane: LaneReading, earlier: _AppliedFix, fix: _AppliedFix) -> bool:
+    """Whether it was only taken back and made again, as `sed` does to see the base."""
+    changes = list_code_changes(lane)
+    begin = bisect_right(changes, earlier.number, key=EVENT_NUMBER)
+    return bisect_left(changes, fix.number, key=EVENT_NUMBER) <= begin + 1
+
+
+def _list_fixes(
+    iteration: Iteration,
     removals: _RemovedLines,
     written_files: dict[str, frozenset[str]],
     repeated_paths: Set[str],
-) -> _AppliedFix | None:
-    edit = step.event
-    if not isinstance(edit, Edit):
-        removals.note_command(step)
-        return None
-    path = step.written[0]
-    if path not in repeated_paths or is_scratch_path(path):
-        return None
+) -> Iterator[_AppliedFix]:
+    """Yield the iteration's edits of these files, and note in order what each change removes."""
+    for step in iteration.changes:
+        if not _shows_text(step):
+            removals.note_command(step)
+            continue
+        for path, edit in list_file_edits(step):
+            if path in repeated_paths and not is_scratch_path(path):
+                fix = _build_fix(path, edit, removals, written_files)
+                if isinstance(step.event, Edit):
+                    yield fix
+                elif not any(map(is_debug_line, fix.lines)):
+                    yield replace(fix, in_shell=True)
+
+
+def _shows_text(step: TraceStep) -> bool:
+    """Whether the text of its edits is known, also of those that stand on a command line."""
+    return isinstance(step.event, Edit) or (
+        bool(step.edits)
+        and not (step.effect and step.effect.runs)
+        and all(edit.after is not None or edit.patch is not None for edit in step.edits)
+    )
+
+
+def _build_fix(
+    path: str, edit: Edit, removals: _RemovedLines, written_files: dict[str, frozenset[str]]
+) -> _AppliedFix:
     edit_lines = diff_edit(edit)
     added, removed_lines = (
         (_tidy_lines(edit_lines.added), _tidy_lines(edit_lines.removed))
@@ -215,13 +261,13 @@ def _build_fix(
         added, removed_lines = added - last, last - added
     # Lines whose indentation alone changed are neither.
     added, removed_lines = added - removed_lines, removed_lines - added
-    removals.note_lines(path, removed_lines, step.number)
+    removals.note_lines(path, removed_lines, edit.number)
     return _AppliedFix(
         path=path,
         lines=added,
         place=edit.before or edit.patch,
         layout=_line_indents(edit) if path.endswith(_INDENTED_ENDINGS) else {},
-        number=step.number,
+        number=edit.number,
     )
 
 

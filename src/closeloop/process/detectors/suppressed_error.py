@@ -98,6 +98,7 @@ from closeloop.records.trace import Command, Edit
 from closeloop.text.code_patterns import (
     CHECK_COMMAND,
     MASKED_EXIT,
+    SUPPRESSION_WISH,
     find_new_mark,
     find_swallowed_errors,
 )
@@ -120,9 +121,6 @@ _STATIC_CHECK = re.compile(
     r"lint|mypy|pyright|pyre|ruff|flake8|pycodestyle|tsc|type|check|clippy|vet|build|compile|black"
 )
 _SCRIPT_ENDINGS = (".yml", ".yaml", ".sh", ".toml", ".cfg", ".json", ".mk")
-_SUPPRESSION_WISH = re.compile(
-    r"\b(?:ignor|suppress|silenc|swallow|disabl|noqa|best[- ]effort|tolera|no-verify|allow)\w*"
-)
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
@@ -134,7 +132,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     if edits and not any(_new_text(step.event) for step in edits):
         return Unmeasured(rule=rule.name, reason="no edit in the trace contains its text")
     findings = [*_edit_findings(reading, changes), *_command_findings(reading)]
-    if findings and contains_request(collect_user_requests(reading), _SUPPRESSION_WISH):
+    if findings and contains_request(collect_user_requests(reading), SUPPRESSION_WISH):
         return []
     return sorted(findings, key=lambda finding: finding.events)
 

@@ -12,8 +12,8 @@ session submits a diff, the effect of this diff on the file:
   assertion is replaced by one that checks less (`== 7350` → `> 0`, `assertEqual` → `assertTrue`,
   `toBe` → `toBeTruthy`, a wider tolerance) or by the opposite (`assertIn` → `assertNotIn`), or the
   file is deleted;
-- after it had failed, and without an earlier change of code: another value is expected for the same
-  thing;
+- after it had failed, and without a change of code before or until checks pass again: another value
+  is expected for the same thing;
 - a coverage threshold (`fail_under`, `coverageThreshold`) is lowered.
 
 Nothing is reported if the user asked for it (to skip, to update the tests, to remove or rename
@@ -93,7 +93,7 @@ from closeloop.process.edit_contents import (
 )
 from closeloop.process.rule_helpers import collect_user_requests, contains_request, truncate_line
 from closeloop.process.text_facts import build_automaton, contains_any, mentions_any
-from closeloop.process.verification import FailingChecks
+from closeloop.process.verification import NO_END, FailingChecks, list_trace_checks
 from closeloop.records.change import TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.trace import Edit
@@ -118,12 +118,13 @@ rule = Rule(
 TEST_MARKERS = (
     "assert", "expect", "require.", "raises", "skip", "Skip", "xfail", ".only", ".todo", "xit(",
     "xtest", "xdesc", "fit(", "fdesc", "ignore", "Ignore", "Disabled", "t.Error", "t.Fatal",
-    "self.fail", "def test", "func Test", "fn test", "it(", "test(", "markTest",
-    "==",
+    "self.fail", "def test", "func Test", "fn test", "it(", "test(", "markTest", "it '", 'it "',
+    "pending", "GTEST_SKIP", "function test", "void test", "==",
 )  # fmt: skip
 _SKIP_MARKERS = (
-    "skip", "Skip", "xfail", "expectedFailure", ".only(", ".todo(", "xit(", "xtest(", "xdescribe(",
-    "fit(", "fdescribe(", "#[ignore", "@Disabled", "@Ignore", "markTest",
+    "skip", "Skip", "xfail", "expectedFailure", ".only(", ".todo(", "xit", "xtest", "xdescribe",
+    "xcontext", "fit", "fdescribe", "#[ignore", "@Disabled", "@Ignore", "markTest", "pending",
+    "GTEST_SKIP",
 )  # fmt: skip
 _SKIP_WISH = re.compile(
     r"\b(?:skip\w*|xfail|disabl\w+|quarantin\w+|ignor\w+|mark\w* (?:it |them )?as)\b"
@@ -152,7 +153,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     if not changes:
         return []
     test_changes = [
-        step for step in changes if step.written and any(map(is_test_source, step.written))
+        step for step in changes if step.written and any(map(_may_hold_tests, step.written))
     ]
     floor_changes = [
         step for step in changes if isinstance(step.event, Edit) and _may_set_floor(step)
@@ -171,7 +172,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         )
     suspects = [
         *_skip_suspects(net_changes, failing),
-        *_loosening_suspects(net_changes, failing, changes),
+        *_loosening_suspects(reading, net_changes, failing),
         *_deletion_suspects(test_changes, created_files, failing),
         *_lowered_floor_suspects(floor_changes),
     ]
@@ -184,20 +185,29 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     return sorted(findings, key=lambda finding: finding.events)
 
 
+def _may_hold_tests(path: str) -> bool:
+    """Whether tests may be in the file; Rust has them beside the code."""
+    return is_test_source(path) or path.endswith(".rs")
+
+
 def _steps_by_test(
     test_changes: Iterable[TraceStep], created: Mapping[str, int]
 ) -> Mapping[str, list[TraceStep]]:
     steps_by_path: dict[str, list[TraceStep]] = {}
     for step in test_changes:
         for path in step.written:
-            if is_test_source(path) and path not in created:
+            if _may_hold_tests(path) and path not in created:
                 steps_by_path.setdefault(path, []).append(step)
     return steps_by_path
 
 
 def _is_untold(test_changes: Iterable[TraceStep], created: Mapping[str, int]) -> bool:
     """Whether existing tests were changed only by commands that neither show nor delete them."""
-    existing_changes = [step for step in test_changes if not created.keys() >= set(step.written)]
+    existing_changes = [
+        step
+        for step in test_changes
+        if not created.keys() >= set(step.written) and any(map(is_test_source, step.written))
+    ]
     return bool(existing_changes) and not any(
         isinstance(step.event, Edit) or deletes_file(step) for step in existing_changes
     )
@@ -271,14 +281,26 @@ def _begins_new_test(lines: Sequence[str], known_tests: Set[str | None]) -> bool
     return first.startswith("class ") if test is None else test not in known_tests
 
 
+def _adapts_next(reading: TraceReading, step: TraceStep, changes: Sequence[TraceStep]) -> bool:
+    """Whether code is changed before the checks pass again: the test says first what is wanted."""
+    passes = (
+        check.number
+        for check in list_trace_checks(reading)
+        if check.number > step.number and check.check is not None and check.check.passed
+    )
+    end = next(passes, NO_END)
+    return any(step.number < change.number < end and _changes_code(change) for change in changes)
+
+
 def _loosening_suspects(
-    net_changes: Sequence[NetChange], failing: FailingChecks, changes: Sequence[TraceStep]
+    reading: TraceReading, net_changes: Sequence[NetChange], failing: FailingChecks
 ) -> Iterator[WeakeningSuspect]:
     added_counts = Counter(line for net in net_changes for line in net.added)
+    changes = list_trace_changes(reading)
     for net_change in net_changes:
         step = net_change.steps[-1]
         failing_check = failing.last_check_naming(step.number, _failure_names(net_change))
-        if failing_check is None:
+        if failing_check is None or not is_test_source(net_change.path):
             continue
         removed_lines = [line for line in net_change.removed if not added_counts[line]]
         new_assertions = [line for line in net_change.added if ASSERTION.search(line)]
@@ -293,7 +315,7 @@ def _loosening_suspects(
         ):
             request_pattern = _CHANGE_WISH
             description = f"{truncate_line(pair[0])} became {truncate_line(pair[1])}"
-        if description is None and not adapts:
+        if description is None and not adapts and not _adapts_next(reading, step, changes):
             request_pattern, description = (
                 _CHANGE_WISH,
                 _describe_other_expectation(removed_lines, new_assertions),
@@ -337,16 +359,17 @@ def _describe_fewer_assertions(
 
 
 def _describe_other_expectation(removed_lines: list[str], new_assertions: list[str]) -> str | None:
-    """Describe a changed expectation without a code change."""
-    old_lines = {
-        assertion.subject: assertion.line
+    """Describe a changed expectation without a code change; a stricter one weakens nothing."""
+    old_assertions = {
+        assertion.subject: assertion
         for line in removed_lines
         if (assertion := parse_assertion(line)) and assertion.subject
     }
     for line in new_assertions:
         assertion = parse_assertion(line)
-        if assertion is not None and old_lines.get(assertion.subject, line) != line:
-            return f"{truncate_line(old_lines[assertion.subject])} became {truncate_line(line)}"
+        before = old_assertions.get(assertion.subject) if assertion else None
+        if assertion and before and before.line != line and assertion.strength <= before.strength:
+            return f"{truncate_line(before.line)} became {truncate_line(line)}"
     return None
 
 
