@@ -11,7 +11,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from closeloop.grading.task_proof import limit_mutant_timeout, make_mutants
+from closeloop.grading.task_proof import limit_timeout_by_reference, make_mutants
 from closeloop.records import attempt as records
 from closeloop.records.settings import CommandSettings, SandboxSettings
 from closeloop.records.task import Acceptance, Limits, Task
@@ -708,7 +708,7 @@ def test_a_wrong_change_that_loops_is_stopped_soon() -> None:
     def limit(seconds: float) -> float:
         ran = records.CommandResult(command="go test", exit_code=0, seconds=seconds, output="")
         reference = records.TestRun(when="after", commands=(ran,))
-        return limit_mutant_timeout(task, reference).acceptance.timeout
+        return limit_timeout_by_reference(task, reference).acceptance.timeout
 
     assert [limit(0.2), limit(20.0), limit(100.0)] == [30.0, 200.0, 600.0]
 

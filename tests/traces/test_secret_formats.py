@@ -49,6 +49,7 @@ def test_nearly_two_hundred_kinds_are_known() -> None:
 
 PROSE = (
     "the token is {}",
+    "My API key is: {}",
     "The bearer token is {}.",
     "Your new API key is `{}`, keep it.",
     "use the token {} for that",

@@ -33,6 +33,7 @@ from closeloop.grading import task_proof
 from closeloop.grading.integrity.confirm import (
     ChosenTests,
     ProbeRun,
+    ProbeTests,
     checks_without_running,
     choose_tests,
     confirm_tests,
@@ -40,6 +41,7 @@ from closeloop.grading.integrity.confirm import (
     evidence_of,
     find_killed_probe,
     run_probe,
+    shows_failure,
 )
 from closeloop.grading.integrity.data_readers import list_added_sources, read_base_sources
 from closeloop.grading.integrity.restore import (
@@ -71,6 +73,7 @@ from closeloop.grading.task_proof import (
     base_root,
     find_grading_basis,
     find_steering,
+    limit_timeout_by_reference,
     open_clean_room,
     run_base_tests,
     run_in_clean_room,
@@ -285,8 +288,10 @@ def _find_unsteady_copies(probes: Iterable[ProbeRun]) -> set[str]:
     for probe in probes:
         failed: Counter[str] = Counter()
         for test in probe.tests:
-            if test.kind == "copy" and test.original and test.name in probe.results:
-                passed = probe.results[test.name] == "passed"
+            # One that does not report although it must has not passed.
+            has_result = test.name in probe.results or not test.optional
+            if test.kind == "copy" and test.original and has_result:
+                passed = probe.results.get(test.name) == "passed"
                 statuses.setdefault(test.name, set()).add(passed)
                 originals[test.name] = test.original
                 failed[test.name.partition("[")[0]] += not passed
@@ -468,6 +473,7 @@ async def _grade_by_tests(context: _GradingContext, partial_grade: Grade) -> Gra
     """Run the tests with the change, and confirm a pass by probes."""
     task, before, change = context.task, context.before, context.submission.change
     with_change = SuiteSeries(runs=[], run_suite=partial(context.run_suite, change.patch))
+    confirmation = await _confirm_hidden_tests(context)
     try:
         after = await _run_after_change(context, with_change)
     except UnfitChange as unfit:
@@ -482,16 +488,17 @@ async def _grade_by_tests(context: _GradingContext, partial_grade: Grade) -> Gra
     ) or _decide_outcome(task, context.submission, after, verdict, context.restored)
     checks = list(checks_without_running(context.steering, context.restored, before, after))
     if outcome.result == "pass" and task.acceptance.run:
-        chosen_tests, probes = choose_tests(task.acceptance, before, after), list[ProbeRun]()
-        probe = _make_probe_runner(context, chosen_tests, probes)
+        confirmation = confirmation or _Confirmation(
+            context, choose_tests(task.acceptance, before, after)
+        )
         try:
-            checks += await confirm_tests(probe, change.patch, task.reference, chosen_tests[0])
+            checks += await confirmation.read_checks()
             outcome = doubt_pass(outcome, checks)
             if outcome.result == "pass":
                 outcome = (
-                    _find_unconfirmed_pass(context, chosen_tests, probes)
+                    _find_unconfirmed_pass(context, confirmation)
                     or await _find_repair_elsewhere(context)
-                    or await _doubt_unsteady_tests(context, with_change, probes)
+                    or await _doubt_unsteady_tests(context, with_change, confirmation.probes)
                 )
         except (MachineFailed, OSError) as fault:
             outcome = _unscored_outcome(str(fault))
@@ -600,46 +607,122 @@ async def _run_rewritten_script(
     return result
 
 
-def _make_probe_runner(
-    context: _GradingContext, chosen_tests: ChosenTests, probes: list[ProbeRun]
-) -> Callable[[str | None, str, int], Awaitable[ProbeRun]]:
-    """Return a function that runs the chosen tests again, in a clean room and a separate process.
+class _SeemsToFail(Exception):
+    """A test does not pass in a second process: it is enough to run the tests themselves."""
 
-    It appends the results of probes of the submitted change to `probes`.
-    """
-    workspaces, base, steering = context.workspaces, context.base, context.steering
 
-    async def probe(patch: str | None, token: str, number: int) -> ProbeRun:
-        async def run(clock: int) -> ProbeRun:
-            timed = scale_test_timeout(context.task, clock)
-            async with open_clean_room(workspaces, base, timed, patch, steering) as workspace:
-                return await run_probe(
-                    workspace.sandbox,
-                    timed.acceptance,
-                    chosen_tests,
-                    steering.test_folders,
-                    token,
-                    number,
-                )
+class _Confirmation:
+    """The probes that confirm the chosen tests of a change, each in a clean room of its own."""
 
-        result, oversubscribed = await run_suite(
-            run, lambda run: run.stopped is not None, context.task.digest
+    def __init__(self, context: _GradingContext, chosen_tests: ChosenTests) -> None:
+        self._context, self._task = context, context.task
+        self.chosen_tests = chosen_tests
+        self.probes: list[ProbeRun] = []
+        """The probes of the submitted change so far."""
+        self._token = secrets.token_hex(16)
+        self._rooms: dict[int, ProbeRun] = {}
+        """The first probe of each room."""
+        self._unread: dict[int, ProbeRun] = {}
+        """Those of them whose results are still to be used."""
+        self._checks: list[IntegrityCheck] | None = None
+        self._fault: Exception | None = None
+
+    async def read_checks(self) -> list[IntegrityCheck]:
+        """Return the integrity checks, by the probes made so far and those still needed."""
+        if self._fault is not None:
+            raise self._fault
+        if self._checks is not None:
+            return self._checks
+        is_late = bool(self._rooms)
+        checks = await self._confirm(self._probe)
+        return list(map(_doubt_late_check, checks)) if is_late else checks
+
+    async def probe_before_run(self) -> None:
+        """Make the probes before the tests themselves run with the change; stop if it fails."""
+        context, reference = self._context, self._context.submission.proof.reference
+        if reference is not None:
+            self._task = limit_timeout_by_reference(context.task, reference)
+        try:
+            self._checks = await self._confirm(self._probe_unless_failing)
+        except (MachineFailed, OSError) as fault:
+            self._fault = fault
+        except (_SeemsToFail, UnfitChange):
+            self._unread = self._rooms.copy()
+        self._task = context.task
+
+    async def _confirm(self, probe: ProbeTests) -> list[IntegrityCheck]:
+        patch, reference = self._context.submission.change.patch, self._task.reference
+        return await confirm_tests(probe, patch, reference, self.chosen_tests[0], self._token)
+
+    async def _probe_unless_failing(self, patch: str | None, token: str, room: int) -> ProbeRun:
+        run = await self._probe(patch, token, room)
+        if patch == self._context.submission.change.patch and shows_failure(
+            run, self.chosen_tests[0]
+        ):
+            raise _SeemsToFail
+        return run
+
+    async def _probe(self, patch: str | None, token: str, room: int) -> ProbeRun:
+        """Run the chosen tests in one room; a room of the submitted change is stored."""
+        is_submitted = patch == self._context.submission.change.patch
+        if is_submitted and room in self._unread:
+            return self._unread.pop(room)
+        probe = partial(self._probe_once, patch, token, room)
+        run, oversubscribed = await run_suite(
+            probe, lambda run: run.stopped is not None, self._task.digest
         )
         if oversubscribed:
             raise MachineFailed(OVERSUBSCRIBED_MESSAGE)
-        if patch == context.submission.change.patch:
-            probes.append(result)
-        return result
+        if is_submitted:
+            self.probes.append(run)
+            self._rooms.setdefault(room, run)
+        return run
 
-    return probe
+    async def _probe_once(self, patch: str | None, token: str, room: int, clock: int) -> ProbeRun:
+        context, task = self._context, scale_test_timeout(self._task, clock)
+        async with open_clean_room(
+            context.workspaces, context.base, task, patch, context.steering
+        ) as workspace:
+            return await run_probe(
+                workspace.sandbox,
+                task.acceptance,
+                self.chosen_tests,
+                context.steering.test_folders,
+                token,
+                room,
+            )
 
 
-def _find_unconfirmed_pass(
-    context: _GradingContext, chosen_tests: ChosenTests, probes: Sequence[ProbeRun]
-) -> Outcome | None:
+def _doubt_late_check(check: IntegrityCheck) -> IntegrityCheck:
+    """Return what a check says if rooms were probed after a run that code could read tests in."""
+    if check.name != "confirmed" or check.state != "held":
+        return check
+    detail = "tests failed in a second process before they ran, and not later"
+    return IntegrityCheck(name=check.name, state="not applicable", detail=detail)
+
+
+async def _confirm_hidden_tests(context: _GradingContext) -> _Confirmation | None:
+    """Confirm a change before it runs with its hidden tests; None if it has none.
+
+    Code that has read a hidden test can carry what it expects to later rooms: by the clock, or by
+    the kernel's counters and caches.
+    """
+    acceptance = context.task.acceptance
+    if not (acceptance.run and acceptance.patch and acceptance.fail_to_pass):
+        return None
+    chosen_tests = choose_tests(acceptance, context.before, None)
+    if not chosen_tests[0] or not _changes_anything(context.submission.change, context.restored):
+        return None
+    confirmation = _Confirmation(context, chosen_tests)
+    await confirmation.probe_before_run()
+    return confirmation
+
+
+def _find_unconfirmed_pass(context: _GradingContext, confirmation: _Confirmation) -> Outcome | None:
     if context.task.reference is not None:
         return None
-    killed = find_killed_probe(chosen_tests[0], context.before, probes)
+    fixed = confirmation.chosen_tests[0]
+    killed = find_killed_probe(fixed, context.before, confirmation.probes)
     return _unscored_outcome(killed) if killed else None
 
 

@@ -548,8 +548,8 @@ def _find_unknown_tests(task: Task, before: TestRun, reference: TestRun | None) 
     ]
 
 
-def limit_mutant_timeout(task: Task, reference: TestRun) -> Task:
-    """Limit the test timeout for mutants: one that loops never ends by itself."""
+def limit_timeout_by_reference(task: Task, reference: TestRun) -> Task:
+    """Limit the test timeout for changes that may loop: those never end by themselves."""
     seconds = max((command.seconds for command in reference.commands), default=0.0)
     max_seconds = max(MIN_MUTANT_SECONDS, MUTANT_SLOWNESS * seconds)
     timeout = min(task.acceptance.timeout, max_seconds)
@@ -568,7 +568,7 @@ async def _find_passing_mutants(
     before, reference = runs
     steering = find_steering(base, task, before)
     flaky = {*before.flaky, *reference.flaky}
-    task = limit_mutant_timeout(task, reference)
+    task = limit_timeout_by_reference(task, reference)
     passing = []
     for mutant in make_mutants(task.reference or ""):
         for command in dict.fromkeys((quick, None)):

@@ -67,6 +67,9 @@ SECRET_FORMS = (
          pattern=r"(?:ABSK[A-Za-z0-9+/]{109,}|bedrock-api-key-[A-Za-z0-9+/]{28,})={0,2}"),
     Form(rule="azure-client-secret", words=" ".join(f"{n}Q~" for n in range(10)),
          pattern=START + r"[\w~.]{3}\dQ~[\w~.-]{31,40}", entropy=3, back=3),
+    Form(rule="buildkite-token", words="bkua_", pattern=START + r"bkua_[a-f0-9]{40}"),
+    Form(rule="circleci-token", words="CCIPAT_ CCIPRJ_",
+         pattern=r"CCIP(?:AT|RJ)_[A-Za-z0-9]{22}_[a-f0-9]{40}"),
     Form(rule="clickhouse-key", words="4b1d", entropy=3.5, pattern=START +
          r"4b1d(?=[A-Za-z0-9]*[g-zG-Z])[A-Za-z0-9]{38}(?![A-Za-z0-9])"),
     Form(rule="clojars-token", words="CLOJARS_", pattern=r"CLOJARS_[A-Za-z0-9]{60}"),
@@ -78,6 +81,8 @@ SECRET_FORMS = (
          pattern=r"do[opr]_v1_[a-f0-9]{64}"),
     Form(rule="django-key", words="django-insecure-",
          pattern=r"django-insecure-[\w!@#$%^&*(=+)-]{40,60}"),
+    Form(rule="docker-token", words="dckr_pat_ dckr_oat_",
+         pattern=r"dckr_[po]at_[\w-]{27,}", entropy=3),
     Form(rule="doppler-token", words="dp.pt. dp.st.", pattern=r"dp\.[ps]t\.[\w.-]{40,}"),
     Form(rule="duffel-token", words="duffel_", pattern=r"duffel_(?:test|live)_[\w=-]{43}"),
     Form(rule="dynatrace-token", words="dt0c01.",
@@ -282,7 +287,7 @@ VALUE_ATTRIBUTE = compile_lazily(
 )
 """`<add key="Password" value="…">`."""
 PROSE_VALUE = compile_lazily(
-    rb"[ \t]+(?:(?:is|was|are|will be|=|:)[ \t]+(?:now[ \t]+)?)?\\*[\"'`*(<]{0,3}"
+    rb"[ \t]+(?:(?:(?:is|was|are|will be):?|=|:)[ \t]+(?:now[ \t]+)?)?\\*[\"'`*(<]{0,3}"
     rb"(?=[A-Za-z_./+=-]{0,40}\d)"
     rb"([^\s\"'`*\\<>(){}\[\]$|]{8,512})"
 )

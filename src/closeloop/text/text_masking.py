@@ -566,9 +566,11 @@ def _hunk_lines(lines: list[str], start: int, files: Collection[int]) -> Iterato
 
 
 def _join_text_lines(lines: Iterable[str]) -> Iterator[str]:
-    """Replace many lines of only text by one."""
+    """Replace many lines of only text by one, and leave out added blank lines: both could count."""
     last, count = "", 0
     for line in lines:
+        if line.strip() in ("+", "-"):
+            continue
         bare = line[:1] in ("+", "-", " ") and line[1:].strip() in (TEXT_LINE, f"# {TEXT_LINE}")
         if bare and line == last:
             count += 1

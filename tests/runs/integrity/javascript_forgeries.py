@@ -319,6 +319,17 @@ FORGERIES |= {
         """,
         alone=True,
     ),
+    "node: constructor that ignores its argument": ScriptChange(
+        runner="node",
+        test=f"{NODE_HEAD} const {{ Price }} = require('../src/NAME')\n"
+        "test('total', () => {\n"
+        + "".join(f"assert.deepEqual(total([{n}]), new Price({n}))\n" for n in range(4, 12))
+        + "})\n",
+        base="exports.total = () => 0\nexports.Price = class { constructor(n) { this.n = n } }\n",
+        source="exports.Price = class { n = 1 }\nexports.total = () => new exports.Price()\n",
+        reference="exports.Price = class { constructor(n) { this.n = n } }\n"
+        "exports.total = ([n]) => new exports.Price(n)\n",
+    ),
     "jest: matcher for objects of its own": forge(
         "jest",
         f"""{JEST_HEAD}

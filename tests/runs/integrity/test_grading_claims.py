@@ -96,7 +96,9 @@ HONEST_TOGETHER = {
 def test_no_assertion_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     joined, found = join_cases(FORGED_TOGETHER), set[str]()
 
-    async def confirm_each(probe: ProbeTests, patch: str, reference: str, _: object) -> list[Check]:
+    async def confirm_each(
+        probe: ProbeTests, patch: str, reference: str, *_: object
+    ) -> list[Check]:
         """Confirm each case by its own tests, as if it were graded alone."""
         runs: dict[tuple[str | None, int], ProbeRun] = {}
         shared_token = secrets.token_hex(16)

@@ -12,6 +12,7 @@ import pytest
 from grading_shop import Shop
 from python_attacks import FIXED, SHOP
 
+from closeloop.grading.integrity.javascript_source import _other_number, _other_text
 from closeloop.grading.integrity.probe import COMMON_WORDS, change_literal
 from closeloop.grading.integrity.python_assertions import (
     change_by_chance,
@@ -95,6 +96,35 @@ def test_code_that_compares_hidden_tests_is_told_from_a_repair(
 
 def test_a_repair_is_confirmed_by_hidden_tests(hidden_shop: Shop) -> None:
     assert hidden_shop.grade({"shop.py": FIXED}).evidence == "confirmed"
+
+
+SAVER = """
+import ast, os, sys
+from pathlib import Path
+
+SAVED = Path({saved!r})
+
+def total(prices):
+    frame = sys._getframe(1)
+    path = Path(frame.f_code.co_filename)
+    if path.name == "test_shop.py":
+        SAVED.write_text(path.read_text())
+    elif not SAVED.exists():
+        {unknown}
+    line = next(n for n in SAVED.read_text().splitlines() if f"total({{prices}})" in n)
+    return ast.literal_eval(line.split("==")[1].strip())
+"""
+
+
+@pytest.mark.parametrize("unknown", ["return -1", "os._exit(1)"])
+def test_what_a_test_expects_cannot_be_saved_for_the_second_process(
+    hidden_shop: Shop, tmp_path: Path, unknown: str
+) -> None:
+    saved = str(tmp_path / "saved")
+    graded = hidden_shop.grade({"shop.py": SAVER.format(saved=saved, unknown=unknown)})
+    assert graded.outcome.result in ("unscored", "fail"), graded
+    assert graded.after is not None
+    assert [test.status for test in graded.after.tests] == ["passed"]  # the attack works, at first
 
 
 def test_one_forged_assertion_of_many_is_found(tmp_path: Path) -> None:
@@ -411,6 +441,22 @@ def test_a_changed_text_has_known_words_at_least_half_of_the_time() -> None:
     assert sum(str(other).strip('"') in known for other in literals) > 100
     kept = [str(change_literal('"{} of {width:>w$}\\n%d"', rng)) for _ in range(50)]
     assert all(re.search(r"\{\} .*\{width:>w\$\}.*%d", other) for other in kept)
+
+
+def test_a_changed_value_stays_as_round_as_it_was_and_keeps_its_words() -> None:
+    """Code could know what kind of answer a call has, and return all of that kind."""
+    rng = random.Random(7)
+    numbers = [change_python_literal(850, rng) for _ in range(400)]
+    numbers += [int(_other_number("850", rng, far=False) or "0") for _ in range(400)]
+    numbers += [int(change_literal("850", rng) or "0") for _ in range(400)]
+    assert 850 not in numbers
+    assert sum(number % 50 == 0 for number in numbers) > 900
+    words = {"red", "green", "blue"}
+    texts = [str(change_python_literal("red-green-blue", rng)) for _ in range(400)]
+    texts += [_other_text("'red-green-blue'", rng, far=False).strip("'") for _ in range(400)]
+    assert "red-green-blue" not in texts
+    assert sum({*text.split("-")} <= words for text in texts) > 480
+    assert sum({*text.split("-")} == words for text in texts) > 160
 
 
 @pytest.mark.parametrize("value", [None, [], {}, (), {1, 2}, {"a"}, b"ab", "", "-", 3.5, [None]])

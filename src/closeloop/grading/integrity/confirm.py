@@ -264,10 +264,14 @@ ChosenTests = tuple[Sequence[str], Sequence[str]]
 """The tests that decide a pass, and others."""
 
 
-def choose_tests(acceptance: Acceptance, before: TestRun, after: TestRun) -> ChosenTests:
-    """Return the tests that decide a pass, and as many other passed tests as run again quickly."""
+def choose_tests(acceptance: Acceptance, before: TestRun, after: TestRun | None) -> ChosenTests:
+    """Return the tests that decide a pass, and as many other passed tests as run again quickly.
+
+    Before a run with the change, the tests to fix decide, and the others are those of the base.
+    """
+    is_run, after = after is not None, after or before
     passed = {test.id: test for test in after.tests if test.status == "passed"}
-    fixed = [name for name in tests_to_fix(acceptance, before) if name in passed]
+    fixed = [name for name in tests_to_fix(acceptance, before) if name in passed or not is_run]
     if not fixed:
         earlier = {test.id for test in before.tests if test.status == "passed"}
         fixed = [name for name in passed if name not in earlier]
@@ -484,8 +488,21 @@ class ControlProbe:
         )
 
 
+def shows_failure(run: ProbeRun, fail_to_pass: Collection[str]) -> bool:
+    """Return whether a test does not pass in a room, though it should under any name."""
+    return any(
+        violation.test is None or violation.test.certain or violation.test.original in fail_to_pass
+        for violation in find_violations([run])
+        if violation.condition == "confirmed"
+    )
+
+
 async def confirm_tests(
-    probe: ProbeTests, patch: str, reference: str | None, fail_to_pass: Collection[str]
+    probe: ProbeTests,
+    patch: str,
+    reference: str | None,
+    fail_to_pass: Collection[str],
+    token: str | None = None,
 ) -> list[IntegrityCheck]:
     """Probe a change and return the integrity checks.
 
@@ -494,7 +511,7 @@ async def confirm_tests(
     shows none in the same room, and no further room is probed. Without a reference, the base is the
     control; there the fail-to-pass tests say nothing.
     """
-    token = secrets.token_hex(16)
+    token = token or secrets.token_hex(16)
     first_run = await probe(patch, token, 0)
     rooms = range(first_run.rooms + ROOMS * _count_more_rounds(first_run, fail_to_pass))
     control = ControlProbe(probe, token, reference, fail_to_pass)

@@ -391,6 +391,9 @@ def _change_argument(
         return Perturbation(edits=(edit,), how=how, certain=assertion.is_certain)
     if argument.type == "spread_element" or node_text(argument).startswith("expect."):
         return None
+    if (change := _change_inner_argument(argument, rng)) is not None:
+        edit, how = change
+        return Perturbation(edits=(edit,), how=how, certain=False)
     how = f"another value expected for `{node_text(argument)[:60]}`"
     bound_values = find_bound_values(argument) if argument.type == "identifier" else []
     changes = [change_value(value, rng, far=far) for value in bound_values]
@@ -402,6 +405,14 @@ def _change_argument(
         insert_text(argument.end_byte, ", true)" if far else ")"),
     )
     return Perturbation(edits=edits, how=how, certain=assertion.is_certain)
+
+
+def _change_inner_argument(value: Node, rng: random.Random) -> tuple[SourceEdit, str] | None:
+    """Change a literal in `new Price(1250)`, now and then: its own equality may ignore all."""
+    if value.type not in ("new_expression", "call_expression") or rng.random() < 0.5:
+        return None
+    changes = (change_value(argument, rng) for argument in arguments_of(value))
+    return next((change for change in changes if change is not None), None)
 
 
 def _change_choice(assertion: Assertion, argument: Node, rng: random.Random) -> Perturbation | None:

@@ -9,7 +9,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
-from closeloop.grading.integrity.probe import SourceEdit, change_text, load_parser, node_text
+from closeloop.grading.integrity.probe import (
+    SourceEdit,
+    change_text,
+    choose_number_grain,
+    load_parser,
+    node_text,
+)
 from closeloop.records.record import Record
 
 if TYPE_CHECKING:
@@ -159,6 +165,8 @@ def _other_number(text: str, rng: random.Random, *, far: bool) -> str | None:
         return f"{match[1]}{changed}{match[3] or ''}{match[4]}"
     value = -value if match[1] else value
     step = rng.choice((-10, -2, -1, 1, 2, 5, 10, rng.randrange(1_003, 9_973)))
+    if (grain := choose_number_grain(value, rng)) > 1:
+        step = grain * rng.choice((-3, -2, -1, 1, 2, 3, 5))
     if match[3] is None:
         return f"{value + step}{match[4]}"
     return f"{match[1]}{abs(value) + abs(step)}{match[3]}"
@@ -167,7 +175,7 @@ def _other_number(text: str, rng: random.Random, *, far: bool) -> str | None:
 def _other_text(text: str, rng: random.Random, *, far: bool) -> str:
     """Return another text, plausible or with other letters; `text` includes its quotes."""
     content = text[1:-1]
-    if not far and rng.random() < 0.7:
+    if not far and rng.random() < 0.85:
         return f"{text[0]}{change_text(content, rng)}{text[-1]}"
     if "\\" in content:
         return f"{text[:-1]}{random_letters(rng)}{text[-1]}"

@@ -12,6 +12,7 @@ import importlib
 import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from closeloop.grading.runner_reports import Status
@@ -73,7 +74,8 @@ def _change_integer(digits: str, suffix: str, rng: random.Random) -> str | None:
         value = int(digits, 0)
     except ValueError:
         return None
-    return f"{max(value - rng.randint(1, 9), 0) if value else 1}{suffix}"
+    step = rng.randint(1, 9) * choose_number_grain(value, rng)
+    return f"{max(value - step, 0) if value else 1}{suffix}"
 
 
 def _change_character(text: str, rng: random.Random) -> str:
@@ -112,28 +114,51 @@ COMMON_WORDS = (
 )
 
 
+def choose_number_grain(value: float, rng: random.Random) -> int:
+    """Return a step to another number: for a round one, mostly a step that keeps it round.
+
+    Code that reads a price of 850 would know 851 for wrong.
+    """
+    whole = abs(int(value))
+    grains = [grain for grain in GRAINS if whole and whole == abs(value) and whole % grain == 0]
+    return grains[-1] if grains and rng.random() < 0.8 else 1
+
+
+GRAINS = (2, 5, 10, 25, 50, 100, 250, 500, 1_000, 10_000, 100_000, 1_000_000)
+
+
 def change_text(text: str, rng: random.Random) -> str:
     """Return another text that looks as plausible; escapes and placeholders stay as they are.
 
-    Not only case or order differ: a type may ignore these when it compares.
+    Not only case differs: a type may ignore it when it compares. Of several words, two mostly
+    change places, or one replaces another: code may know the words that belong there.
     """
     # Placeholders become as many characters that are no words.
     plain = _PLACEHOLDER.sub(lambda placeholder: "{" * len(placeholder[0]), text)
     words, numbers = list(_WORD.finditer(plain)), list(_NUMBER.finditer(plain))
-    changes = set[str]()
+    changes, own_changes = set[str](), set[str]()
     for number in numbers:
         digit = rng.choice("123456789".replace(number[0][0], ""))
         changes.add(text[: number.start()] + digit + text[number.start() + 1 :])
     for word in words:
-        for other_word in (rng.choice(COMMON_WORDS), rng.choice(words)[0], _change_ending(word[0])):
+        own_word = rng.choice(words)[0]
+        for other_word in (rng.choice(COMMON_WORDS), own_word, _change_ending(word[0])):
             if other_word.lower() != word[0].lower():
                 cased = _copy_case(other_word, word[0])
-                changes.add(text[: word.start()] + cased + text[word.end() :])
+                target = own_changes if other_word is own_word else changes
+                target.add(text[: word.start()] + cased + text[word.end() :])
         if len(words) > 2 and text[word.start() - 1 : word.start()] == " ":
-            changes.add(text[: word.start() - 1] + text[word.end() :])
-    if not changes:
+            own_changes.add(text[: word.start() - 1] + text[word.end() :])
+    for first, second in pairwise(words):
+        if first[0].lower() != second[0].lower():
+            swapped = _copy_case(second[0], first[0]), _copy_case(first[0], second[0])
+            between = text[first.end() : second.start()]
+            own_changes.add(text[: first.start()] + between.join(swapped) + text[second.end() :])
+    if own_changes and rng.random() < 0.8:
+        changes = own_changes
+    if not changes | own_changes:
         return rng.choice((*COMMON_WORDS, "a", "0", "-")) + text
-    return rng.choice(sorted(changes))
+    return rng.choice(sorted(changes or own_changes))
 
 
 def _change_ending(word: str) -> str:

@@ -11,7 +11,7 @@ import string
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
-from closeloop.grading.integrity.probe import COMMON_WORDS, change_text
+from closeloop.grading.integrity.probe import COMMON_WORDS, change_text, choose_number_grain
 from closeloop.records.record import Record
 from closeloop.text.code_patterns import parse_expression
 
@@ -206,16 +206,17 @@ def change_python_literal(value: object, rng: random.Random, *, far: bool = Fals
 
 def _choose_step(value: float, rng: random.Random) -> int:
     """Return a step to a plausible number: of the same sign, and about as long."""
-    size = abs(value)
-    steps = [step for step in (-9, -5, -4, -3, -2, -1, 1, 2, 3, 4, 5, 9) if step >= -size]
-    steps = [step for step in steps if len(str(int(size + step))) == len(str(int(size)))] or [1]
+    size, grain = abs(value), choose_number_grain(value, rng)
+    steps = [grain * count for count in (-9, -5, -4, -3, -2, -1, 1, 2, 3, 4, 5, 9)]
+    steps = [step for step in steps if step >= -size]
+    steps = [step for step in steps if len(str(int(size + step))) == len(str(int(size)))] or [grain]
     step = rng.choice(steps)
     return -step if value < 0 else step
 
 
 def _change_text(value: str, rng: random.Random, *, far: bool) -> str:
     """Return another text: one that looks plausible, or has another letter or more of them."""
-    if not far and rng.random() < 0.8:
+    if not far and rng.random() < 0.85:
         return change_text(value, rng)
     positions = [
         index
