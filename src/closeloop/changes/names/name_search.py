@@ -83,7 +83,7 @@ class NameEnvironment:
 
     def __init__(self, inspection: Inspection) -> None:
         self.sides, self.index = inspection.sides, inspection.index
-        self.installed = InstalledPackages(inspection.sides.root)
+        self.installed = InstalledPackages(inspection.installed)
         self._words: dict[str, frozenset[str]] = {}
         self._scopes: dict[tuple[str, ...], NameScope | None] = {}
 

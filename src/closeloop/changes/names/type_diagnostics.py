@@ -27,10 +27,10 @@ from closeloop.changes.names.suspect_names import (
     NameUse,
     Suspect,
     find_nearest_name,
-    find_virtualenv,
     is_test_input,
     load_standard_library,
 )
+from closeloop.changes.risk.dependencies import find_environments
 from closeloop.changes.syntax import extract_words
 from closeloop.records.change import ChangeSide, Inspection, SourceType
 from closeloop.records.record import Record, content_digest
@@ -227,7 +227,7 @@ def _load_diagnostics(
     }
     if len(blobs_by_path) > MAX_FILES:
         raise TypeCheckerUnusable(f"the repository has over {MAX_FILES:,} Python modules")
-    python = find_virtualenv(inspection.sides.root)
+    python = next(find_environments(inspection.installed), None)
     packages = [path.stat().st_mtime_ns for path in python.glob(_SITE_PACKAGES)] if python else []
     key = content_digest(blobs_by_path, files, str(python), packages, _RULE_KINDS)
     cached = _read_json(folder / f"said-{side}", _CachedDiagnostics)
