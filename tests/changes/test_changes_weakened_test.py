@@ -201,7 +201,7 @@ def test_tests_that_became_cases_of_one_test_were_not_removed(tmp_path: Path) ->
 
 def test_tests_whose_lines_stay_in_one_with_cases_were_not_removed(tmp_path: Path) -> None:
     """As where `LRUCache()` and `LRUCache(capacity=None)` are tested alike."""
-    body = "    for number in range(100):\n        store[number] = number\n    assert len(store) == 100\n"
+    body = "    for at in range(100):\n        store[at] = at\n    assert len(store) == 100\n"
     two = (
         f"def test_unlimited():\n    store = Store()\n{body}\n\n"
         f"def test_unlimited_explicit():\n    store = Store(capacity=None)\n{body}"

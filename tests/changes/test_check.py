@@ -87,7 +87,7 @@ def test_a_clean_change_passes_and_nothing_is_touched(repo: Path) -> None:
     assert content(repo) == before
 
 
-def test_a_first_check_logs_every_stage_and_knows_the_packages_that_setup_installed(repo: Path) -> None:
+def test_a_first_check_logs_its_stages_and_knows_what_setup_installed(repo: Path) -> None:
     config = (repo / "closeloop.toml").read_text()
     (repo / "closeloop.toml").write_text(
         config.replace("test =", 'setup = ["sh install.sh"]\ntest =')
