@@ -101,11 +101,14 @@ class _ProjectCommands:
             return
         for command, arguments in self._find_calls(line, shell):
             for option in _GIVEN_OPTION.findall(arguments):
+                # The known ones are without `no-`.
+                plain = option.removeprefix("no-")
                 if not self._accepts_option(option) and (
-                    similar_name := find_nearest_name(option, self.known_options)
+                    similar_name := find_nearest_name(plain, self.known_options)
                 ):
+                    prefix = "--no-" if plain != option else "--"
                     yield _make_option_suspect(
-                        path, number, f"--{option}", f"--{similar_name}", command
+                        path, number, f"--{option}", f"{prefix}{similar_name}", command
                     )
 
     def check_keys(self, path: str, number: int, line: str, table: str) -> Iterator[Suspect]:
