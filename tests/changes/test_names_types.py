@@ -528,3 +528,18 @@ def test_a_member_of_an_unknown_value_is_no_slip_of_an_imported_name(tmp_path: P
     """As `axis.plot` beside `import matplotlib.pyplot as plt`."""
     before = {**SHOP, "shop/draw.py": "import yaml as plt\n\nfig, axis = plt.subplots()\n"}
     assert found(tmp_path, "axis.plot([1, 2])\n", before, "shop/draw.py") == []
+
+
+def test_a_fixture_that_returns_a_function_takes_what_that_takes(tmp_path: Path) -> None:
+    """As `make_one(interpreter="3.12")` of nox."""
+    text = (
+        "import pytest\n\nfrom shop.stock import Stock\n\n\n"
+        "@pytest.fixture\ndef make_stock():\n"
+        "    def make(**kwargs):\n        return Stock(**kwargs)\n\n    return make\n\n\n"
+        "def test_stock(make_stock):\n    assert make_stock(size=3)\n"
+    )
+    fixed = {"pyvenv.cfg": "", "lib/python3.11/site-packages/pytest/__init__.py": "fixture = 1\n"}
+    before = {**SHOP, "tests/test_stock.py": text, ".gitignore": ".venv\n"}
+    before |= {f".venv/{path}": content for path, content in fixed.items()}
+    added = "    assert make_stock(quantity=4)\n"
+    assert found(tmp_path, added, before, "tests/test_stock.py") == []

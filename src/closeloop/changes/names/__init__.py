@@ -563,7 +563,10 @@ def _examine_own_keyword(use: NameUse, search: NameSearch) -> Suspect | None:
 
 
 def _is_known_decorator(decorator: str, path: str, search: NameSearch) -> bool:
-    """Return whether it is standard or of the repository: another may add any parameter."""
+    """Return whether it is standard, installed or of the repository: another may add any
+    parameter, and a test that calls a fixture calls what the fixture returns."""
+    if "fixture" in decorator:
+        return False
     first = decorator.lstrip("@ ").partition("(")[0].partition(".")[0]
     module = search.inspection.index.module(path)
     for source_import in module.imports if module else ():
