@@ -227,6 +227,9 @@ def _takes_fixed_keywords(
         for one in (module.functions if module else ())
         if one.name == name or one.qualified == f"{name}.__init__"
     ]
+    # A test that calls a fixture calls what the fixture returns.
+    if any("fixture" in decorator for one in functions for decorator in one.decorators):
+        return False
     return len(functions) == 1 and not any("**" in one for one in functions[0].parameters)
 
 

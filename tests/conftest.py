@@ -37,6 +37,7 @@ settings.load_profile("repeatable")
 
 # How git is set up here, and what a terminal or a build says of itself, is no matter of tests.
 TOLD = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+TOLD += ("VIRTUAL_ENV", "CONDA_PREFIX")
 for name in [name for name in os.environ if name in TOLD or name.startswith("GITHUB_")]:
     del os.environ[name]
 os.environ |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}

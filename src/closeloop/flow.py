@@ -145,14 +145,15 @@ async def check_change(
     with open_sides(order.root, order.wanted) as sides:
         inspection = await check.read_change(order, sides)
         with inspection.index:
-            quality = await check.check_quality(order, inspection, reviewer)
             context = await check.prepare_context(order, sides, workspaces, fixer is not None)
+            inspection = check.add_installed_packages(inspection, context)
+            quality = await check.check_quality(order, inspection, reviewer)
             risk = await check.check_risk(order, inspection, context)
             tools = await check.check_tools(order, inspection, context)
             if {"quality", "tools"} <= set(order.tiers):
                 quality = add_compiled_names(inspection, quality, tools.comparisons)
             results = check.TierResults(quality=quality, risk=risk, tools=tools)
-            results = await fix_change(order, context, results, fixer)
+            results = await fix_change(order, inspection, context, results, fixer)
         return check.build_report(order, sides, results, time.monotonic() - started)
 
 

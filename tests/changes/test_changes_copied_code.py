@@ -153,6 +153,23 @@ def settle(user, form):
     assert [one.message for one in found] == ["`square` duplicates `settle` in a.py:1: use that."]
 
 
+def test_a_copy_that_calls_itself_is_found_under_its_new_name(tmp_path: Path) -> None:
+    """As `freeze` of tinydb, whose calls of itself are in each of its statements."""
+    original = """\
+def freeze(value):
+    if isinstance(value, dict):
+        return FrozenDict((key, freeze(inner)) for key, inner in value.items())
+    if isinstance(value, list):
+        return tuple(freeze(inner) for inner in value)
+    if isinstance(value, set):
+        return frozenset(freeze(inner) for inner in value)
+    return value
+"""
+    copy = original.replace("freeze", "harden").replace("value", "thing")
+    found = said(copied_code, tmp_path, {"a.py": original}, {"b.py": copy})
+    assert [one.message for one in found] == ["`harden` duplicates `freeze` in a.py:1: use that."]
+
+
 def test_a_copy_that_begins_with_an_inner_function_is_told_whole(tmp_path: Path) -> None:
     body = "".join(f"    {line}\n" for line in LONG.splitlines()[2:])
     outer = "def plan(total, weights):\n    def spread(key):\n        return weights.get(key)\n\n"

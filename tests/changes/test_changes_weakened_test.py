@@ -199,6 +199,21 @@ def test_tests_that_became_cases_of_one_test_were_not_removed(tmp_path: Path) ->
     assert said(weakened_test, tmp_path, before, {"tests/test_days.py": TABLE}) == []
 
 
+def test_tests_whose_lines_stay_in_one_with_cases_were_not_removed(tmp_path: Path) -> None:
+    """As where `LRUCache()` and `LRUCache(capacity=None)` are tested alike."""
+    body = "    for at in range(100):\n        store[at] = at\n    assert len(store) == 100\n"
+    two = (
+        f"def test_unlimited():\n    store = Store()\n{body}\n\n"
+        f"def test_unlimited_explicit():\n    store = Store(capacity=None)\n{body}"
+    )
+    one = (
+        'import pytest\n\n\n@pytest.mark.parametrize("given", [{}, {"capacity": None}])\n'
+        f"def test_without_limit(given):\n    store = Store(**given)\n{body}"
+    )
+    before = {"tests/test_store.py": two, "store.py": "class Store: ...\n"}
+    assert said(weakened_test, tmp_path, before, {"tests/test_store.py": one}) == []
+
+
 def test_a_test_that_is_not_among_the_cases_was_removed(tmp_path: Path) -> None:
     before = {"tests/test_days.py": SINGLE, "days.py": "def parse(text): ...\n"}
     after = {"tests/test_days.py": TABLE.replace(', ("1 week", 7)', "")}

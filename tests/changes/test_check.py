@@ -91,21 +91,34 @@ def test_a_clean_change_passes_and_nothing_is_touched(repo: Path) -> None:
     assert content(repo) == before
 
 
-def test_every_stage_of_a_first_check_is_a_line_in_logs(repo: Path) -> None:
+def test_a_first_check_logs_its_stages_and_knows_what_setup_installed(repo: Path) -> None:
     config = (repo / "closeloop.toml").read_text()
-    (repo / "closeloop.toml").write_text(config.replace("test =", 'setup = ["true"]\ntest ='))
-    git(repo, "commit", "-q", "-am", "Set up")
-    (repo / "cart.py").write_text(CODE + "\n\ndef most(prices):\n    return max(prices)\n")
+    (repo / "closeloop.toml").write_text(
+        config.replace("test =", 'setup = ["sh install.sh"]\ntest =')
+    )
+    library = ".venv/lib/python3.12/site-packages"
+    (repo / "install.sh").write_text(
+        f"mkdir -p {library}\necho 'home = /usr/bin' > .venv/pyvenv.cfg\n"
+        f"echo 'def whiten(): ...' > {library}/paint.py\n"
+    )
+    git(repo, "add", ".")
+    git(repo, "commit", "-q", "-m", "Set up")
+    most = "\n\ndef most(prices):\n    paint.whiten()\n    paint.whitne()\n    return max(prices)\n"
+    (repo / "cart.py").write_text(f"import paint\n\n{CODE}{most}")
+    (repo / "test_cart.py").write_text("def test_nothing():\n    assert True\n")
     code, out, err = checked(repo, "--json")
-    assert (code, json.loads(out)["tools"][0]["ran"]) == (0, 1)
+    report = json.loads(out)
+    assert (code, report["tools"][0]["ran"]) == (1, 1)
+    (name,) = (one for one in report["findings"] if one["rule"] == "hallucinated-name")
+    assert "did you mean `whiten`?" in name["message"], "setup installed the package"
     stages = re.findall(r"(?m)^closeloop: \[\d+ s\] (.+)$", err)
     (copying,) = (stage for stage in stages if stage.startswith("copying commit "))
     stages = [stage for stage in stages if "a processor" not in stage]  # others were testing
     assert [stage for stage in stages if not stage.endswith("the change")] == [
-        "code quality",
         "preparing the base",
         copying,
-        "setting up, 1 of 1: true",
+        "setting up, 1 of 1: sh install.sh",
+        "code quality",
         "risk from the repository's history",
     ]
     assert {"reading the change", "test before the change", "test after the change"} <= {*stages}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inspected import Files, inspected
+from inspected import Files, inspected, write
 
 from closeloop.changes import names
 from closeloop.changes.names import type_diagnostics
@@ -171,14 +171,20 @@ def test_a_file_that_becomes_a_folder_and_back_is_laid_out_anew(tmp_path: Path) 
         assert [one for one in messages(told) if "did you mean `entries`?" in one]
 
 
-def test_packages_beside_the_project_are_asked(tmp_path: Path) -> None:
-    library = tmp_path / "repository" / ".venv" / "lib" / "python3.11" / "site-packages" / "paint"
-    before = {
-        **BEFORE,
-        ".gitignore": ".venv\n",
-        ".venv/pyvenv.cfg": f"home = {sys.base_prefix}/bin\nversion = 3.11\n",
-        f"{library.relative_to(tmp_path / 'repository')}/__init__.py": "def whiten(): ...\n",
+@pytest.mark.parametrize("place", ["repository/.venv", "activated"])
+def test_packages_installed_for_the_project_are_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    environment = {
+        "pyvenv.cfg": f"home = {sys.base_prefix}/bin\nversion = 3.11\n",
+        "lib/python3.11/site-packages/paint/__init__.py": "def whiten(): ...\n",
     }
+    before: dict[str, str] = {**BEFORE, ".gitignore": ".venv\n"}
+    if place == "activated":
+        write(tmp_path / place, environment)
+        monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / place))
+    else:
+        before |= {f".venv/{path}": text for path, text in environment.items()}
     after = {"b.py": "import paint\n\npaint.whiten()\npaint.whitne()\n"}
     (told,) = messages(said(tmp_path, after, before))
     assert told == "`whitne` does not exist in `paint`; did you mean `whiten`?"

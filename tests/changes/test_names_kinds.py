@@ -91,6 +91,7 @@ ADDED = {
     ),
     "rust field": ("src/lib.rs", "pub fn a(p: &Price) -> u32 {{ p.{} }}", "cents", "cetns"),
     "own option": ("Makefile", "\tshop --{} .", "dry-run", "dry-rum"),
+    "negated option": ("Makefile", "\tshop --{} .", "no-dry-run", "no-dry-rum"),
     "other's option": (
         "Makefile",
         "\truff check --{}=github tests",

@@ -510,3 +510,36 @@ def test_a_module_that_a_package_imports_comes_with_everything_from_it(tmp_path:
     assert found(tmp_path / "a", "print(core.TAX)\n", before, "use.py") == []
     (finding,) = found(tmp_path / "b", "print(kore.TAX)\n", before, "use.py")
     assert "`kore`" in finding.message
+
+
+@pytest.mark.parametrize("stub", ["shop/stock.pyi", "shop-stubs/stock.pyi"])
+def test_a_name_that_a_stub_leaves_out_exists_in_its_module(tmp_path: Path, stub: str) -> None:
+    """As `_truncate_constraint_name` of peewee."""
+    before = {**SHOP, stub: "class Stock: ...\n"}
+    before["shop/stock.py"] += "\n\ndef _shorten(name):\n    return name[:64]\n"
+    if stub.startswith("shop-stubs"):
+        before["shop-stubs/__init__.pyi"] = ""
+    assert found(tmp_path, "from shop.stock import _shorten\n", before) == []
+    (finding,) = found(tmp_path / "other", "from shop.stock import _lengthen_all\n", before)
+    assert "`_lengthen_all`" in finding.message
+
+
+def test_a_member_of_an_unknown_value_is_no_slip_of_an_imported_name(tmp_path: Path) -> None:
+    """As `axis.plot` beside `import matplotlib.pyplot as plt`."""
+    before = {**SHOP, "shop/draw.py": "import yaml as plt\n\nfig, axis = plt.subplots()\n"}
+    assert found(tmp_path, "axis.plot([1, 2])\n", before, "shop/draw.py") == []
+
+
+def test_a_fixture_that_returns_a_function_takes_what_that_takes(tmp_path: Path) -> None:
+    """As `make_one(interpreter="3.12")` of nox."""
+    text = (
+        "import pytest\n\nfrom shop.stock import Stock\n\n\n"
+        "@pytest.fixture\ndef make_stock():\n"
+        "    def make(**kwargs):\n        return Stock(**kwargs)\n\n    return make\n\n\n"
+        "def test_stock(make_stock):\n    assert make_stock(size=3)\n"
+    )
+    fixed = {"pyvenv.cfg": "", "lib/python3.11/site-packages/pytest/__init__.py": "fixture = 1\n"}
+    before = {**SHOP, "tests/test_stock.py": text, ".gitignore": ".venv\n"}
+    before |= {f".venv/{path}": content for path, content in fixed.items()}
+    added = "    assert make_stock(quantity=4)\n"
+    assert found(tmp_path, added, before, "tests/test_stock.py") == []

@@ -176,6 +176,7 @@ def test_code_from_elsewhere_and_hooks_are_told(tmp_path: Path) -> None:
 def test_a_licence_is_told_where_the_package_is_installed_beside(tmp_path: Path) -> None:
     installed = {
         "node_modules/copyleft/package.json": '{"license": "AGPL-3.0"}',
+        ".venv/pyvenv.cfg": "",
         ".venv/lib/python3.11/site-packages/Strict_Pkg-1.0.dist-info/METADATA": "License: GPL v3\n",
     }
     new = '{"dependencies": {"copyleft": "1"}}'
@@ -190,6 +191,7 @@ def test_a_licence_is_told_where_the_package_is_installed_beside(tmp_path: Path)
 def test_any_licence_is_told_by_the_installed_metadata_or_its_text(tmp_path: Path) -> None:
     packages = ".venv/lib/python3.11/site-packages"
     installed = {
+        ".venv/pyvenv.cfg": "",
         f"{packages}/free-1.2.dist-info/METADATA": "Name: free\nLicense-Expression: MIT\n",
         f"{packages}/quiet-2.0.dist-info/METADATA": "Name: quiet\nLicense: UNKNOWN\n",
         f"{packages}/quiet-2.0.dist-info/licenses/LICENSE": "Apache License, Version 2.0\n",

@@ -60,6 +60,12 @@ def risk(folder: Path, after: Files) -> Risk:
             "adds 1 line",
         ),
         ({"README.md": "Hello\n"}, "low", "touches no source files"),
+        (
+            {"tally/days.py": f"# Days.\n{PROJECT['tally/days.py']}", "README.md": "Hello\n"},
+            "low",
+            "changes only comments, docstrings, layout or generated files beside 1 other file that "
+            "is no source",
+        ),
         ({"tally/new.py": "x = 1\n" * 30}, "low", "adds 30 lines"),
         ({"tally/new.py": "x = 1\n" * 90}, "medium", "adds 90 lines"),
         ({"tally/new.py": "x = 1\n" * 900}, "high", "adds 900 lines"),

@@ -142,6 +142,7 @@ def tool(after: ToolState, output: str = "", **more: object) -> ToolRun:
         ),
         ([tool("failed", "E: conftest.py")], "failed before any test ran (E: conftest.py)"),
         ([tool("inert", "/bin/sh: 1: uv: not found")], "`uv` is not installed"),
+        ([tool("inert", "\n===== no tests ran in 0.4s =====\n")], "(no tests ran in 0.4s); set"),
         ([tool("passed")], None),
         ([tool("failed", "1 failed", already=("test_a",))], None),
         (

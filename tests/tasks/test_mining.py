@@ -15,8 +15,10 @@ import pytest
 
 from closeloop.cli import console
 from closeloop.cli import mine as mine_command
+from closeloop.records import attempt
 from closeloop.records.errors import BadInput
 from closeloop.records.settings import CommandSettings, SandboxSettings, Settings
+from closeloop.records.task import Acceptance, Task
 from closeloop.sandbox.workspaces import WorkspacePool, resolve_commit
 from closeloop.store import open_store
 from closeloop.tasks import miner, mining_environments, setup_recipes
@@ -231,6 +233,18 @@ def test_tests_that_cannot_even_be_loaded_without_the_work_fail_without_it(
     project.mine(MiningOptions(repeats=2))
     (task,) = project.tasks()
     assert "test_shop.py::test_refund" in task.acceptance.fail_to_pass
+
+
+def test_of_a_suite_that_breaks_without_the_work_the_files_of_its_tests_are_run() -> None:
+    """As in freezegun, where a test that fails leaves the clock stopped for pytest itself."""
+    task = Task(id="clock", prompt="Stop it", acceptance=Acceptance(run="pytest"), tags=("mined",))
+    before = attempt.TestRun(when="before")
+    broken = attempt.Proof(task="clock", grading="", state="unproved", before=before)
+    run = "pytest test_clock.py"
+    selected = miner._with_own_files(task, broken, run)
+    assert selected is not None
+    assert (selected.acceptance.run, selected.tags) == (run, ("mined", "selected-tests"))
+    assert miner._with_own_files(selected, broken, run) is None
 
 
 def test_flaky_tests_are_not_asked_for(project: Project, tmp_path: Path) -> None:

@@ -205,6 +205,14 @@ def build_report(
     return redact_record(report)[0]
 
 
+def add_installed_packages(inspection: Inspection, context: PreparedContext) -> Inspection:
+    """Return the inspection with the folder in which setup installed the project's packages."""
+    if not isinstance(context, CheckContext) or not context.setup:
+        return inspection
+    workspace = Path(context.bases["after"].folder, "root", "workspace")
+    return msgspec.structs.replace(inspection, installed=(*inspection.installed, workspace))
+
+
 async def check_quality(
     order: CheckRequest, inspection: Inspection, reviewer: Model | Unmeasured | None
 ) -> tuple[Finding | Unmeasured, ...]:
@@ -476,7 +484,11 @@ def _finding_order(finding: Finding) -> tuple[int, str, int, str]:
 
 
 async def fix_change(
-    order: CheckRequest, context: PreparedContext, results: TierResults, fixer: Fixer | None
+    order: CheckRequest,
+    inspection: Inspection,
+    context: PreparedContext,
+    results: TierResults,
+    fixer: Fixer | None,
 ) -> TierResults:
     """Let an agent fix what the tools and quality checks report, if a fixer is configured."""
     if fixer is None or not isinstance(context, CheckContext):
@@ -485,7 +497,9 @@ async def fix_change(
 
     async def recheck_quality(fix_patch: str) -> list[Finding]:
         patch = sides.change.patch + fix_patch
-        return await compute_in_thread(list_blocking_in_patch, order, sides.base, patch)
+        return await compute_in_thread(
+            list_blocking_in_patch, order, sides.base, patch, inspection.installed
+        )
 
     quality = [
         apply_silences(result, order) for result in results.quality if isinstance(result, Finding)
@@ -508,7 +522,9 @@ async def fix_change(
     return msgspec.structs.replace(results, tools=tools)
 
 
-def list_blocking_in_patch(order: CheckRequest, base: str | None, patch: str) -> list[Finding]:
+def list_blocking_in_patch(
+    order: CheckRequest, base: str | None, patch: str, installed: Sequence[Path] = ()
+) -> list[Finding]:
     """Return the blocking findings of the quality checks in a patch of a commit."""
     with TemporaryDirectory(prefix="closeloop-") as folder:
         path = Path(folder, "change")
@@ -518,7 +534,12 @@ def list_blocking_in_patch(order: CheckRequest, base: str | None, patch: str) ->
             open_index(sides, order.cache, order.settings) as index,
         ):
             inspection = inspect_change(
-                sides, index, task=order.task, request=order.request, settings=order.settings
+                sides,
+                index,
+                task=order.task,
+                request=order.request,
+                settings=order.settings,
+                installed=installed,
             )
             results = run_checks(inspection)
     findings = [apply_silences(result, order) for result in results if isinstance(result, Finding)]

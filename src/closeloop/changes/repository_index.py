@@ -672,10 +672,12 @@ def inspect_change(
     task: Task | None = None,
     request: str | None = None,
     settings: CheckSettings | None = None,
+    installed: Sequence[Path] = (),
 ) -> Inspection:
     """Return the change with its syntax on both sides, for hand-written files.
 
-    Files that were only reformatted are left out.
+    Files that were only reformatted are left out. `installed`: folders with packages, beside the
+    repository.
     """
     settings = settings or CheckSettings()
     hand_written = [file for file in sides.change.files if _is_written(sides, file, settings)]
@@ -696,6 +698,7 @@ def inspect_change(
         task=task,
         request=request if request is not None or task is None else task.prompt,
         settings=settings,
+        installed=(sides.root, *installed),
     )
 
 

@@ -213,7 +213,8 @@ def advise_on_setup(output: str) -> str:
 def _explain_silence(run: ToolRun) -> str:
     missing = find_missing_program(run.output)
     module = _MISSING_MODULE.search(run.output)
-    lines = [line.strip() for line in run.output.splitlines() if line.strip()]
+    # Without the rules that pytest draws around its last line.
+    lines = [text for line in run.output.splitlines() if (text := line.strip(" =\t"))]
     stated = _STATED_CAUSE.search(run.output)
     line = stated[1] if stated else lines[-1] if lines else ""
     cause = f" ({line[:MAX_CAUSE_CHARS]})" if line else ""

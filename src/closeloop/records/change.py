@@ -7,6 +7,7 @@ is a change as checks receive it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from closeloop.records.attempt import Attempt, Grade, Outcome
@@ -543,3 +544,5 @@ class Inspection(Record):
     """The request, if known: the task's prompt or the pull request's text."""
     settings: Any = None
     """`closeloop.records.settings.CheckSettings`."""
+    installed: tuple[Path, ...] = ()
+    """Folders that may contain the project's packages: the repository, and where setup ran."""

@@ -97,6 +97,8 @@ UNTESTED_TAG = "untested-statement"
 """Some statement beside the tested fix can be changed without a test noticing."""
 EXAMPLES_TAG = "examples-from-tests"
 """The message said too little: the request quotes tests."""
+SELECTED_TAG = "selected-tests"
+"""The command runs only some of the tests."""
 FAILING_STATUSES = ("failed", "error")
 
 
@@ -156,8 +158,9 @@ async def prove_candidate(
     task = _build_task(candidate, environments.repo, environment, failing_tests)
     # The tests that must turn from failing to passing have been run once each way already.
     quick_command = narrow_to_tests(environment, candidate.test_files, failing_tests)
+    files_command = narrow_to_files(environment, candidate.test_files)
     return await _prove_steady_task(
-        task, environments.workspaces, base, max(1, repeats - 1), quick_command
+        task, environments.workspaces, base, max(1, repeats - 1), (quick_command, files_command)
     )
 
 
@@ -171,14 +174,22 @@ def _failing_examples(candidate: TaskCandidate, failing: Sequence[str]) -> list[
 
 
 async def _prove_steady_task(
-    task: Task, workspaces: WorkspacePool, base: WorkspaceBase, repeats: int, quick: str
+    task: Task,
+    workspaces: WorkspacePool,
+    base: WorkspaceBase,
+    repeats: int,
+    narrowed_commands: tuple[str, str],
 ) -> ProvedTask | RefusedCandidate:
-    """Run the controls, and again with the tests that were stable in the first proof."""
+    """Run the controls, and again with the tests that were stable in the first proof.
+
+    `narrowed_commands` run the fail-to-pass tests, and their files.
+    """
+    quick, files_command = narrowed_commands
     for _ in range(MAX_PROOFS):
         proof = await task_proof.prove_task(workspaces, base, task, repeats, quick)
         if proof.state == "proved" and not _has_flaky_tests(proof):
             break
-        steady_task = _with_steady_tests(task, proof)
+        steady_task = _with_steady_tests(task, proof) or _with_own_files(task, proof, files_command)
         if steady_task is None:
             break
         task = steady_task
@@ -285,7 +296,7 @@ def _build_task(
             environment, choose_test_files(repo, environment, candidate, candidate.commit)
         )
     tags = ["mined", *(["multi-file"] if len(candidate.source_files) > 1 else [])]
-    tags += [] if runs_all or run == environment.recipe.test else ["selected-tests"]
+    tags += [] if runs_all or run == environment.recipe.test else [SELECTED_TAG]
     names = (re.sub(r"[^a-z0-9]+", "-", name.lower()) for name in environment.recipe.left_out)
     tags += [f"without-{name.strip('-')}" for name in names]
     tags += [EXAMPLES_TAG] if candidate.examples else []
@@ -320,6 +331,17 @@ def make_task_id(candidate: TaskCandidate) -> str:
 def _has_flaky_tests(proof: Proof) -> bool:
     runs = (proof.before, proof.reference)
     return any(run is not None and run.flaky for run in runs)
+
+
+def _with_own_files(task: Task, proof: Proof, files_command: str) -> Task | None:
+    """Return the task with the files of its tests alone, if the suite does not end without the
+    work: a test that fails may break what comes after it."""
+    before = proof.before
+    if before is None or before.trouble or before.tests or task.acceptance.run == files_command:
+        return None
+    acceptance = msgspec.structs.replace(task.acceptance, run=files_command)
+    tags = tuple(dict.fromkeys((*task.tags, SELECTED_TAG)))
+    return with_digests(msgspec.structs.replace(task, acceptance=acceptance, tags=tags))
 
 
 def _with_steady_tests(task: Task, proof: Proof) -> Task | None:

@@ -101,11 +101,14 @@ class _ProjectCommands:
             return
         for command, arguments in self._find_calls(line, shell):
             for option in _GIVEN_OPTION.findall(arguments):
+                # The known ones are without `no-`.
+                plain = option.removeprefix("no-")
                 if not self._accepts_option(option) and (
-                    similar_name := find_nearest_name(option, self.known_options)
+                    similar_name := find_nearest_name(plain, self.known_options)
                 ):
+                    prefix = "--no-" if plain != option else "--"
                     yield _make_option_suspect(
-                        path, number, f"--{option}", f"--{similar_name}", command
+                        path, number, f"--{option}", f"{prefix}{similar_name}", command
                     )
 
     def check_keys(self, path: str, number: int, line: str, table: str) -> Iterator[Suspect]:
@@ -560,7 +563,10 @@ def _examine_own_keyword(use: NameUse, search: NameSearch) -> Suspect | None:
 
 
 def _is_known_decorator(decorator: str, path: str, search: NameSearch) -> bool:
-    """Return whether it is standard or of the repository: another may add any parameter."""
+    """Return whether it is standard, installed or of the repository: another may add any
+    parameter, and a test that calls a fixture calls what the fixture returns."""
+    if "fixture" in decorator:
+        return False
     first = decorator.lstrip("@ ").partition("(")[0].partition(".")[0]
     module = search.inspection.index.module(path)
     for source_import in module.imports if module else ():

@@ -83,7 +83,7 @@ class NameEnvironment:
 
     def __init__(self, inspection: Inspection) -> None:
         self.sides, self.index = inspection.sides, inspection.index
-        self.installed = InstalledPackages(inspection.sides.root)
+        self.installed = InstalledPackages(inspection.installed)
         self._words: dict[str, frozenset[str]] = {}
         self._scopes: dict[tuple[str, ...], NameScope | None] = {}
 
@@ -687,8 +687,9 @@ class NameSearch:
             )
         if foreign:
             return None
+        # Not one of an imported name: `plot` of a value is not `plt`.
         candidates = [
-            *self.search_slips(use, self.bound_names(use.path).__contains__, MIN_NAME_CHARS),
+            *self.search_slips(use, self.names_made_in(use.path).__contains__, MIN_NAME_CHARS),
             *(
                 search_slip
                 for search_slip in self.search_slips(use, self.member_predicate(use))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import collections.abc
 import re
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from difflib import SequenceMatcher
 from functools import cache
 from importlib.resources import files
@@ -16,6 +16,7 @@ from typing import Literal
 
 import zstandard
 
+from closeloop.changes.risk.dependencies import find_environments
 from closeloop.changes.syntax import extract_words
 from closeloop.records.change import Inspection, Language, SourceImport, SourceModule, SourceName
 from closeloop.records.record import Record
@@ -258,7 +259,6 @@ def split_name_words(name: str) -> list[str]:
 MAX_PACKAGE_FILES = 3000
 MAX_PACKAGE_BYTES = 40_000_000
 """Maximum bytes read of a package; a larger one is not examined."""
-_ENVIRONMENTS = (".venv", "venv", "env", ".env")
 _LIBRARIES: dict[Language, str] = {
     "python": "python",
     "javascript": "javascript",
@@ -287,19 +287,12 @@ def list_standard_names(language: Language) -> frozenset[str]:
     return frozenset[str]().union(*load_standard_library(language).values())
 
 
-def find_virtualenv(root: Path) -> Path | None:
-    """Return the virtual environment of a Python project."""
-    for name in _ENVIRONMENTS:
-        if (root / name / "pyvenv.cfg").is_file():
-            return root / name
-    return None
-
-
 class InstalledPackages:
-    """Packages installed beside the project, each read on first use."""
+    """Packages installed for the project, each read on first use."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self.folders = folders
+        self.environment = next(find_environments(folders), None)
         self._names: dict[tuple[str, str], frozenset[str] | None] = {}
 
     def package_names(self, language: Language, package: str) -> frozenset[str] | None:
@@ -321,19 +314,20 @@ class InstalledPackages:
         return self._names[key]
 
     def _package_paths(self, family: str, package: str) -> Iterator[Path]:
-        if family == "python" and (virtualenv := find_virtualenv(self.root)):
+        if family == "python" and self.environment:
             for library in (
-                *virtualenv.glob("lib/python3*/site-packages"),
-                virtualenv / "Lib/site-packages",
+                *self.environment.glob("lib/python3*/site-packages"),
+                self.environment / "Lib/site-packages",
             ):
                 for name in (package, f"{package}.py", f"{package}.pyi", f"{package}-stubs"):
                     if (library / name).exists():
                         yield library / name
         elif family == "javascript":
             typed = "@types/" + package.removeprefix("@").replace("/", "__")
-            for name in (package, typed):
-                if (self.root / "node_modules" / name).is_dir():
-                    yield self.root / "node_modules" / name
+            for folder in self.folders:
+                for name in (package, typed):
+                    if (folder / "node_modules" / name).is_dir():
+                        yield folder / "node_modules" / name
 
 
 def _read_package_words(

@@ -27,10 +27,11 @@ from closeloop.changes.names.suspect_names import (
     NameUse,
     Suspect,
     find_nearest_name,
-    find_virtualenv,
     is_test_input,
     load_standard_library,
+    module_bindings,
 )
+from closeloop.changes.risk.dependencies import find_environments
 from closeloop.changes.syntax import extract_words
 from closeloop.records.change import ChangeSide, Inspection, SourceType
 from closeloop.records.record import Record, content_digest
@@ -227,7 +228,7 @@ def _load_diagnostics(
     }
     if len(blobs_by_path) > MAX_FILES:
         raise TypeCheckerUnusable(f"the repository has over {MAX_FILES:,} Python modules")
-    python = find_virtualenv(inspection.sides.root)
+    python = next(find_environments(inspection.installed), None)
     packages = [path.stat().st_mtime_ns for path in python.glob(_SITE_PACKAGES)] if python else []
     key = content_digest(blobs_by_path, files, str(python), packages, _RULE_KINDS)
     cached = _read_json(folder / f"said-{side}", _CachedDiagnostics)
@@ -595,6 +596,8 @@ def _examine_module_name(
     is_known = is_known or use.text in environment.standard_module_names(module)
     if is_known or environment.is_built(f"{module}.{use.text}"):
         return None
+    if _is_left_out_of_stub(diagnostic, use, search):
+        return None
     names: set[str] = set()
     for path in environment.find_python_files(diagnostic.path, module):
         names |= environment.file_words(path)
@@ -607,6 +610,21 @@ def _examine_module_name(
     )
     certain = similar_name is not None or not search.name_exists(use.text, use)
     return Suspect(use=use, near=similar_name, where=module, certain=certain)
+
+
+def _is_left_out_of_stub(diagnostic: TypeDiagnostic, use: NameUse, search: NameSearch) -> bool:
+    """Return whether the type checker read a stub, and the module itself defines the name."""
+    environment = search.around
+    module = diagnostic.where or ""
+    package, _, rest = module.partition(".")
+    stubs = f"{package}-stubs.{rest}".rstrip(".")
+    files = environment.find_python_files(diagnostic.path, module)
+    if not any(path.endswith(".pyi") for path in files) and not environment.find_python_files(
+        diagnostic.path, stubs
+    ):
+        return False
+    modules = (search.inspection.index.module(path) for path in files if path.endswith(".py"))
+    return any(read is not None and use.text in module_bindings(read) for read in modules)
 
 
 def _examine_attribute(

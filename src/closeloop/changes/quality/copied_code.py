@@ -207,11 +207,12 @@ def _copy_finding(
 
 
 def _function_body(lines: Sequence[str], module: SourceModule, function: SourceFunction) -> str:
-    """Return a function's text from its first statement."""
+    """Return a function's text from its first statement; its calls of itself have one name."""
     body_lines = [
         line for line in module.print_lines if function.first_line <= line <= function.last_line
     ]
-    return "\n".join(lines[min(body_lines, default=function.first_line) - 1 : function.last_line])
+    body = lines[min(body_lines, default=function.first_line) - 1 : function.last_line]
+    return re.sub(rf"\b{re.escape(function.name)}\(", "itself(", "\n".join(body))
 
 
 def _code_similarity(text: str, other_text: str) -> float:

@@ -345,7 +345,8 @@ def _removed_tests(
 
 
 def _added_cases(files: Sequence[ChangedFile]) -> Counter[str]:
-    """Count values in added lines, if the change adds or extends a parametrised test."""
+    """Count values in added lines and in changed parametrised tests, if there are any: such a test
+    keeps lines of those that it replaces."""
     values: Counter[str] = Counter()
     for file in files:
         added = [file.line_at(number) for number in sorted(file.added)]
@@ -359,7 +360,13 @@ def _added_cases(files: Sequence[ChangedFile]) -> Counter[str]:
         ]
         decorators = [decorator for function in changed for decorator in function.decorators]
         if any(_CASE_LIST.search(text) for text in (*added, *decorators)):
-            values.update(value for line in added for value in _LITERAL.findall(line))
+            bodies = [
+                file.line_at(number)
+                for test in changed
+                if any(_CASE_LIST.search(decorator) for decorator in test.decorators)
+                for number in range(test.first_line, test.last_line + 1)
+            ]
+            values.update(value for line in (*added, *bodies) for value in _LITERAL.findall(line))
     return values
 
 

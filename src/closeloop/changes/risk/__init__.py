@@ -70,8 +70,13 @@ def surface_factor(
             f" {count_with_noun(surface.files, 'file')} of"
             f" {count_with_noun(surface.modules, 'module')}; {_describe_rank(rank, model)}"
         )
-    elif file_count and not surface.files:
-        text = "changes only comments, docstrings, layout or generated files, so little can break"
+    elif file_count > surface.files:
+        others = count_with_noun(surface.files, "other file")
+        beside = f" beside {others} that {'is' if surface.files == 1 else 'are'} no source"
+        text = (
+            "changes only comments, docstrings, layout or generated files"
+            f"{beside if surface.files else ''}, so little can break"
+        )
     else:
         files = count_with_noun(surface.files, "file")
         text = f"touches no source files ({files} changed), so little can break"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import configparser
+import os
 import posixpath
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -31,6 +33,7 @@ from closeloop.records.errors import BadInput
 from closeloop.records.finding import Unmeasured
 from closeloop.records.record import Record
 from closeloop.records.settings import CheckSettings
+from closeloop.sandbox.machine_view import is_own_environment
 from closeloop.text.wording import compile_lazily
 
 # Manifests: the dependencies that a project declares, in any common ecosystem.
@@ -274,7 +277,8 @@ _READERS: dict[str, tuple[Ecosystem, ManifestReader]] = {
 # Metadata of packages installed beside the sources: version and licence.
 
 
-_ENVIRONMENTS = (".venv", "venv", "env", ".env")
+_ENVIRONMENT_FOLDERS = (".venv", "venv", "env", ".env")
+_ENVIRONMENT_VARIABLES = ("VIRTUAL_ENV", "CONDA_PREFIX")
 _MAX_METADATA_CHARS = 20_000
 _LICENCE_TEXTS = (
     ("Apache-2.0", "Apache License"),
@@ -296,15 +300,31 @@ class InstalledPackage(Record):
     licence: str | None = None
 
 
-def find_installed_package(root: Path, ecosystem: Ecosystem, name: str) -> InstalledPackage | None:
-    """Return the package if it is installed beside the sources and readable; else None."""
-    try:
-        if ecosystem == "npm" and re.fullmatch(r"(?:@[\w.-]+/)?[\w.-]+", name) and ".." not in name:
-            return _read_package_json(root / "node_modules" / name)
-        if ecosystem == "pypi":
-            return _find_distribution(root, name)
-    except (OSError, ValueError, RecursionError, AttributeError):
-        return None
+def find_environments(folders: Iterable[Path]) -> Iterator[Path]:
+    """Yield Python environments: those inside these folders, then the activated one, unless it was
+    made for closeloop alone."""
+    for folder in folders:
+        for name in _ENVIRONMENT_FOLDERS:
+            if (folder / name / "pyvenv.cfg").is_file():
+                yield folder / name
+    for variable in _ENVIRONMENT_VARIABLES:
+        activated = Path(os.environ.get(variable, ""))
+        is_environment = any((activated / mark).exists() for mark in ("pyvenv.cfg", "conda-meta"))
+        if activated.is_absolute() and is_environment and not is_own_environment(activated):
+            yield activated
+
+
+def find_installed_package(
+    folders: Sequence[Path], ecosystem: Ecosystem, name: str
+) -> InstalledPackage | None:
+    """Return the package if one of these folders has it installed and readable; else None."""
+    is_npm_name = re.fullmatch(r"(?:@[\w.-]+/)?[\w.-]+", name) and ".." not in name
+    for folder in folders if ecosystem == "npm" and is_npm_name else ():
+        with suppress(OSError, ValueError, RecursionError, AttributeError):
+            return _read_package_json(folder / "node_modules" / name)
+    if ecosystem == "pypi":
+        with suppress(OSError, ValueError, RecursionError, AttributeError):
+            return _find_distribution(folders, name)
     return None
 
 
@@ -317,10 +337,10 @@ def _read_package_json(folder: Path) -> InstalledPackage:
     )
 
 
-def _find_distribution(root: Path, name: str) -> InstalledPackage | None:
-    for environment in _ENVIRONMENTS:
+def _find_distribution(folders: Sequence[Path], name: str) -> InstalledPackage | None:
+    for environment in find_environments(folders):
         for ending, file in (("dist-info", "METADATA"), ("egg-info", "PKG-INFO")):
-            for folder in (root / environment).glob(f"lib/python3*/site-packages/*.{ending}"):
+            for folder in environment.glob(f"lib/python3*/site-packages/*.{ending}"):
                 stem = re.sub(r"[-_.]+", "-", folder.name.partition("-")[0]).lower()
                 if stem == name and folder.is_dir():
                     return _read_metadata(folder, file)
@@ -393,7 +413,7 @@ def find_dependency_changes(
         except ValueError:
             before = None
         if after is not None:
-            changes += _compare_manifests(sides, file.path, before, after)
+            changes += _compare_manifests(inspection, file.path, before, after)
     advisories: list[Advisory] = []
     if settings.advisories and changes:
         try:
@@ -412,15 +432,18 @@ def find_dependency_changes(
 
 
 def _compare_manifests(
-    sides: ChangeSides, path: str, before: Manifest | None, after: Manifest
+    inspection: Inspection, path: str, before: Manifest | None, after: Manifest
 ) -> Iterator[DependencyChange]:
+    sides: ChangeSides = inspection.sides
     old = before.dependencies if before else {}
     for name, dependency in after.dependencies.items():
         previous = old.get(name)
         if previous == dependency:
             continue
         installed = (
-            find_installed_package(sides.root, after.ecosystem, name) if not previous else None
+            find_installed_package(inspection.installed, after.ecosystem, name)
+            if not previous
+            else None
         )
         if previous is None:
             warnings = tuple(

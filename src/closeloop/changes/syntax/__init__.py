@@ -495,8 +495,8 @@ def _text_point(content: bytes, offset: int) -> tuple[int, int]:
 #
 # Fingerprints of code, which find copies even with renamed variables.
 #
-# They cover the words that a copy keeps: keywords, operators, called names and accessed
-# attributes. All other names are equal, as are all strings, and all numbers;
+# They cover the words that a copy keeps: keywords, operators, called names (but the function's
+# own) and accessed attributes. All other names are equal, as are all strings, and all numbers;
 # commas, closing brackets, comments and bare strings are ignored. Each statement of a named
 # function has one fingerprint, over the tokens from its beginning. So imports, signatures,
 # tables outside of functions and tests (`test…`) have none, nor has code that hardly varies.
@@ -537,7 +537,7 @@ _TOKENS: dict[str, bytes] = {
 
 _PLAIN, _OPEN, _CLOSE, _ODD = range(4)
 """The last two bits of a token's value; in an odd one the others count its newlines."""
-_SAME_NAME, _SAME_TEXT, _SAME_NUMBER = 4, 8, 12
+_SAME_NAME, _SAME_TEXT, _SAME_NUMBER, _OWN_CALL = 4, 8, 12, 16
 _MEMORY, _SHORT = 100_000, 40
 
 
@@ -546,9 +546,17 @@ def _token_pattern(language: str) -> re.Pattern[bytes]:
     return re.compile(_TOKENS.get(language, _TOKENS[""]), re.DOTALL)
 
 
-def fingerprint_body(language: Language, body: bytes, line: int) -> Iterator[tuple[int, int]]:
-    """Yield fingerprints of a function's body that begins on that line, each with its line."""
+def fingerprint_body(
+    language: Language, body: bytes, line: int, name: bytes = b""
+) -> Iterator[tuple[int, int]]:
+    """Yield fingerprints of a function's body that begins on that line, each with its line.
+
+    A function that calls itself does so under its name, which a copy changes.
+    """
     codes, starts = _encode_tokens(language, body, line)
+    if name and name + b"(" in body:
+        own_calls = {_token_values[call] for call in (name + b"(", b"." + name + b"(")}
+        codes = array("Q", (_OWN_CALL if code in own_calls else code for code in codes))
     last = len(codes) - WINDOW_TOKENS
     for start, line_number in starts:
         if start > last:
@@ -739,7 +747,9 @@ def _fingerprint_functions(
             continue
         line += content.count(b"\n", offset, body.start_byte)
         offset = body.start_byte
-        for hashed, print_line in fingerprint_body(language, content[offset : body.end_byte], line):
+        text = content[offset : body.end_byte]
+        own_name = name.text if name else None
+        for hashed, print_line in fingerprint_body(language, text, line, own_name or b""):
             hashes.append(hashed)
             lines.append(print_line)
     return hashes, lines
