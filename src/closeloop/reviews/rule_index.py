@@ -513,7 +513,7 @@ def find_repeats(
 def apply_opinion(
     repeat: RepeatedRemark, opinion: ModelOpinion, model: str, *, supported: bool
 ) -> RepeatedRemark:
-    """Apply a model's opinion: it denies, and confirms if quotes of both texts support that."""
+    """Apply a model's opinion: it denies, and confirms if the words of both texts support that."""
     repeat = replace(repeat, opinion=opinion)
     if repeat.state != "candidate" or (opinion == "same" and not supported):
         return repeat
