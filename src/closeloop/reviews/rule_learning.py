@@ -522,13 +522,18 @@ def withdraw_corrections(
     """Withdraw what was learned from comments and commits that no longer exist."""
     memory = context.store.memory
     current_ids = {current.id for current in corrections}
+    gone = [
+        correction
+        for correction in memory.list_corrections(repo=pull.repo, pull=pull.number)
+        if correction.id not in current_ids
+    ]
+    if not gone:
+        return LearningSummary()
     reviewed = {review_note_id(review) for review in context.store.reviews.list_reviews()}
     withdrawn = [
-        replace(correction, withdrawn=True)
-        for correction in memory.list_corrections(repo=pull.repo, pull=pull.number)
-        if correction.id not in current_ids and correction.id not in reviewed
+        replace(correction, withdrawn=True) for correction in gone if correction.id not in reviewed
     ]
-    known_repeats = memory.list_repeats(repo=pull.repo, pull=pull.number) if withdrawn else []
+    known_repeats = memory.list_repeats(repo=pull.repo, pull=pull.number)
     for removed in withdrawn:
         context.rule_index.withdraw_examples(removed.id, removed.repo or None, None, context.always)
         memory.save_repeats(withdraw_repeats(removed, (), known_repeats))
