@@ -284,6 +284,9 @@ def test_likely_repeats_are_confirmed_by_one_key_each(store, project, capsys, mo
     for number, text in ((1, "Don't use `any` types"), (2, "avoid the any type")):
         pull_request(store, number, day(number), text)
     learned(store)
+    assert closeloop("review") == closeloop("review", "--status") == 0
+    hint = "1 comment may repeat an earlier one: decide with `closeloop learn confirm`."
+    assert capsys.readouterr().out.count(hint) == 2
     monkeypatch.setattr("sys.stdin", io.StringIO("?\ny\n"))
     assert closeloop("learn", "confirm") == 0
     shown = capsys.readouterr().out
@@ -293,6 +296,8 @@ def test_likely_repeats_are_confirmed_by_one_key_each(store, project, capsys, mo
     assert (repeat.state, repeat.by) == ("confirmed", "person")
     assert closeloop("learn", "confirm") == 0
     assert "There are no likely repeats to confirm." in capsys.readouterr().out
+    assert closeloop("review", "--status") == 0
+    assert "may repeat" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("by_key", [True, False])
