@@ -41,6 +41,7 @@ from closeloop.records.estimate import wilson_rate
 from closeloop.records.record import Record
 from closeloop.records.team_rules import RuleMatch
 from closeloop.records.trace import ModelReply, ModelRequest
+from closeloop.reviews.remark_polarity import wants_contrary
 from closeloop.reviews.rule_index import find_near_rules, find_restated_rules
 from closeloop.reviews.rule_learning import (
     LETTERS,
@@ -180,10 +181,13 @@ class JudgedRemark(Record):
 
     @property
     def confirmed(self) -> list[str]:
+        texts = {match.rule.id: match.texts for match in self.remark.near}
         return [
             rule
             for rule, opinion in self.opinions.items()
-            if opinion.relation == "same" and opinion.quoted
+            if opinion.relation == "same"
+            and opinion.quoted
+            and not any(wants_contrary(text, self.remark.text) for text in texts[rule])
         ]
 
 

@@ -387,7 +387,7 @@ def top_three(
 
 
 def real_table(scores: Sequence[RealScore]) -> str:
-    """Markdown, as in docs/measurements/memory.md."""
+    """Markdown; docs/measurements/memory.md has a part of it."""
     lines = [
         "| encoder | set | half | pairs: same, contrary, near, other | recall | precision | "
         "contraries offered | near misses offered | others offered | "

@@ -98,6 +98,9 @@ def test_praise_suggests_none():
         ("> old text\n\nPlease avoid global state.", "Avoid global state.", "avoid", "avoid"),
         ("@bot I think we should use httpx instead of requests.", None, "use", "do"),
         ("Let's not add a new dependency.", "Let's not add a new dependency.", "add", "avoid"),
+        ("avoid the any type", "Avoid the any type.", "avoid", "avoid"),
+        ("Unused import.", "Unused import.", "avoid", "avoid"),
+        ("Please add the missing docstring", "Add the missing docstring.", "add", "do"),
     ],
 )
 def test_a_remark_is_put_into_a_rule_by_patterns(said, rule, verb, polarity):

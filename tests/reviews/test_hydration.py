@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from github_team import CLAUDE, Team
 from hypothesis import given
 from hypothesis import strategies as st
 from team import REPO, day, learned, pull_request
@@ -38,6 +39,7 @@ from closeloop.reviews.agent_context import (
 from closeloop.reviews.rule_editing import add_rule, set_rule_state, with_learned_rules
 from closeloop.reviews.rule_index import RuleIndex
 from closeloop.store import Store, open_store
+from closeloop.store.pull_section import WebhookArrival
 
 
 @pytest.fixture
@@ -284,6 +286,9 @@ def test_likely_repeats_are_confirmed_by_one_key_each(store, project, capsys, mo
     for number, text in ((1, "Don't use `any` types"), (2, "avoid the any type")):
         pull_request(store, number, day(number), text)
     learned(store)
+    assert closeloop("review") == closeloop("review", "--status") == 0
+    hint = "1 comment may repeat an earlier one: decide with `closeloop learn confirm`."
+    assert capsys.readouterr().out.count(hint) == 2
     monkeypatch.setattr("sys.stdin", io.StringIO("?\ny\n"))
     assert closeloop("learn", "confirm") == 0
     shown = capsys.readouterr().out
@@ -293,6 +298,8 @@ def test_likely_repeats_are_confirmed_by_one_key_each(store, project, capsys, mo
     assert (repeat.state, repeat.by) == ("confirmed", "person")
     assert closeloop("learn", "confirm") == 0
     assert "There are no likely repeats to confirm." in capsys.readouterr().out
+    assert closeloop("review", "--status") == 0
+    assert "may repeat" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("by_key", [True, False])
@@ -368,6 +375,18 @@ def test_a_run_of_learning_without_news_says_so(store, project, capsys):
     capsys.readouterr()
     closeloop("learn", "reviews")
     assert "Nothing new since the last run" in capsys.readouterr().out
+
+
+def test_deliveries_that_a_stopped_server_left_are_learned_from(store, project, capsys):
+    team = Team()
+    team.say(team.open("ann", f"Add\n\n{CLAUDE}", branch="claude/add"), "bob", "Add a test.")
+    for number, (event, body) in enumerate(team.bodies()):
+        arrival = WebhookArrival(
+            source="github", delivery=f"{number}", event=event, at=team.now, body=body
+        )
+        store.pulls.save_arrivals([arrival])
+    assert closeloop("learn", "reviews") == 0
+    assert "1 correction, 1 rule proposed" in capsys.readouterr().out
 
 
 def test_unconfirmed_repeats_are_printed_beside_the_number_of_confirmed_ones(

@@ -420,6 +420,14 @@ def test_a_model_confirms_what_it_calls_the_same_and_quotes(store, model, state,
     assert (delivery.repeated, delivery.repeated_unconfirmed) == counts
 
 
+def test_a_model_confirms_no_rule_whose_words_want_the_contrary(store):
+    taught(store, "Put a comma after the last item of a multiline hash.")
+    pull_request(store, 2, day(2), "Avoid a comma after the last parameter of a method call.")
+    learned(store, Careful("same"))
+    (repeat,) = store.memory.list_repeats()
+    assert (repeat.state, repeat.opinion) == ("candidate", "same"), "a person decides"
+
+
 def test_a_model_finds_rules_that_no_words_connect_with_a_remark(store):
     taught(store, "Keep helpers internal.")
     pull_request(store, 2, day(2), "Why does everybody get to see this class?")

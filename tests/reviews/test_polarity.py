@@ -60,6 +60,7 @@ def test_most_opposites_are_seen_and_hardly_a_paraphrase_is_taken_for_one() -> N
         ("Indent by spaces, not tabs.", "Indent by tabs instead of spaces."),
         ("Is this blank line necessary?", "I would love a new line here."),
         ("Use single quotes.", "Use double quotes."),
+        ("The error of `app.stop` is not checked", "No need to check the error here."),
     ],
 )
 def test_doubts_contrasts_and_antonyms_want_the_contrary(one: str, other: str) -> None:

@@ -696,7 +696,7 @@ def propose_again(client: TestClient) -> RepeatedRemark:
 
 def test_one_button_confirms_a_repeat_and_accepts_its_rule(queue: TestClient) -> None:
     likely = propose_again(queue)
-    assert ">Same mistake, accept the rule</button>" in queue.get("/memory").text
+    assert ">Same, accept the rule</button>" in queue.get("/memory").text
     answer = decide(queue, remark=likely.key, of=likely.rule, state="accepted")
     assert answer.status_code == 303
     kept = queue.app_store.memory  # type: ignore[attr-defined]

@@ -467,10 +467,14 @@ def learn(repo: str | None = None, *, model: str | None = None, json: JsonFlag =
     model
         A model that turns comments into rules and compares comments with rules.
     """
+    from closeloop.flow import receive_pull_requests
     from closeloop.reviews.rule_editing import list_repeated_proposals
     from closeloop.reviews.rule_learning import LearningSummary
 
     with open_review_context() as review_context:
+        # A server that was stopped may have left deliveries that it only stored.
+        while receive_pull_requests(review_context.store, review_context.agents):
+            pass
         if not json and not review_context.store.events.list_positions("memory:"):
             offer_encoder(review_context.settings.memory.encoder)
         learned = run_learning(review_context, repo, model or review_context.settings.memory.model)

@@ -93,6 +93,8 @@ def review(
                     "cannot be reviewed because the diff is missing: download it with "
                     "`closeloop list pulls --fetch`."
                 )
+            if not json:
+                print_likely_repeats(queue)
             return 0
         if assign is not None:
             if item is None:
@@ -130,6 +132,7 @@ def review_queue(queue: ReviewQueue, item: str | None, reviewer: str, *, json: b
                 "The review queue is empty. Changes that pass in `closeloop run`, and "
                 "results of tasks without a check, appear here."
             )
+            print_likely_repeats(queue)
             return 0
         blank = HumanReview(item=chosen_item.id, reviewer=reviewer, at=now, state="draft")
         saved_draft = load_draft(queue, chosen_item.id, reviewer)
@@ -152,6 +155,17 @@ def review_queue(queue: ReviewQueue, item: str | None, reviewer: str, *, json: b
         submit_review(queue, replace(finished_review, at=datetime.now(UTC)))
         if item:
             return 0
+
+
+def print_likely_repeats(queue: ReviewQueue) -> None:
+    """Say how many comments may repeat earlier ones, as these wait for a person too."""
+    from closeloop.reviews.rule_editing import list_unconfirmed
+
+    if waiting := len(list_unconfirmed(queue.store)):
+        print_line(
+            f"{count_with_noun(waiting, 'comment')} may repeat an earlier one: decide with "
+            "`closeloop learn confirm`."
+        )
 
 
 def read_answers_file(

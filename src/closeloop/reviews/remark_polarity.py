@@ -212,7 +212,12 @@ _WISH_WORDS = compile_lazily(
     r"let's|no longer|not our style|belongs?|could you|can you|would you|shall|instead|rather|"
     r"would (?:love|like|be (?:nice|good|great|better))|worth)\b"
 )
-_MISSING_WORDS = compile_lazily(r"\b(?:lacks?|missing|has no|have no|there is no|there's no)\b")
+_MISSING_WORDS = compile_lazily(
+    r"\b(?:lacks?|missing|has no|have no|there is no|there's no|"
+    r"(?:is|are)(?: not|n't| never) (?=(?:yet |being )?(?:checked|cleaned|closed|covered|"
+    r"documented|escaped|formatted|freed|handled|indented|initiali[sz]ed|logged|marked|released|"
+    r"sanitized|sorted|tested|translated|validated|verified|wrapped)\b))"
+)
 _NEEDLESS_WORDS = compile_lazily(
     r"\b(?:unnecessary|unneeded|needless|redundant|superfluous|spurious|stray|extraneous|"
     r"not (?:needed|necessary|required|used)|(?:is|are)n't (?:needed|necessary|required|used)|"
@@ -240,7 +245,7 @@ _NEGATED_MODAL = compile_lazily(
     r"\b(?:must|should|may|can|could)(?: not\b|n't\b|not\b| never\b)|\bcannot\b"
 )
 _REJECTION = compile_lazily(
-    r"\b(?:no|without|avoid(?:ing|s)?|stop|skip(?:ping)?|ignor(?:e|es|ing)|forbid|omit|"
+    r"(?<!\.)\b(?:no|without|avoid(?:ing|s)?|stop|skip(?:ping)?|ignor(?:e|es|ing)|forbid|omit|"
     r"refrain from|remov(?:e|es|ing)|delet(?:e|es|ing)|drop(?:ping)?|strip|get rid of|disable|"
     r"exclude|out of|instead of|rather than|in place of|prohibit|ban|disallow|reject|forget|hide)\b"
 )
@@ -261,6 +266,13 @@ def compare_remarks(first: str, second: str) -> RemarkRelation:
         for other_clause in other_clauses
     }
     return "opposite" if -1 in agreements and 1 not in agreements else "unclear"
+
+
+def wants_contrary(first: str, second: str) -> bool:
+    """Return whether one text wants a thing that the other does not want."""
+    signs, other_signs = word_signs(first), word_signs(second)
+    shared = (signs.keys() & other_signs.keys()) - GENERAL_VERBS
+    return sum(signs[word] * other_signs[word] for word in shared) < 0
 
 
 @lru_cache(maxsize=4096)
@@ -353,13 +365,13 @@ def is_directive(clause: str) -> bool:
         return False
     if is_complaint(clause):
         return True
-    if _MISSING_WORDS.search(clause) or _NEGATIVE_QUESTION.match(clause):
+    if _NEGATIVE_QUESTION.match(clause):
         return False
-    return (
-        (first[0] in REQUEST_VERBS and len(first) > 1)
-        or strip_politeness(clause) != clause
-        or bool(_WISH_WORDS.search(clause))
-    )
+    if first[0] in REQUEST_VERBS and len(first) > 1:
+        return True
+    if _MISSING_WORDS.search(clause):
+        return False
+    return strip_politeness(clause) != clause or bool(_WISH_WORDS.search(clause))
 
 
 def is_complaint(clause: str) -> bool:
@@ -377,7 +389,8 @@ def _complaint_sign(clause: str) -> tuple[int, str]:
         if match is None or (pattern is _DOUBTING_QUESTION and match.start() > 0):
             continue
         remainder = clause[: match.start()] + " " * len(match[0]) + clause[match.end() :]
-        first = strip_politeness(remainder.strip()).split()[:1]
+        # "Remove the unused import" asks; in "unused import", "import" is no verb.
+        first = strip_politeness(clause[: match.start()]).split()[:1]
         asks = bool(first) and first[0] in REQUEST_VERBS
         rejects = pattern is not _DOUBTING_QUESTION and _REJECTION.search(remainder)
         if not asks and not rejects and not _NEGATION.search(remainder):
@@ -547,9 +560,12 @@ def parse_rule_parts(text: str) -> RuleParts:
     clause = _ALTERNATIVE.split(strip_politeness(clauses[0]))[0]
     scope_match = _SCOPE_PHRASE.search(clause)
     clause_words = find_words(clause[: scope_match.start()] if scope_match else clause)
+    # "Avoid types" and "no tests" name things, though "type" and "test" may be verbs.
+    names_thing = bool(clause_words) and clause_words[0] in ("avoid", "no")
     while clause_words and (clause_words[0] in _NEGATIONS or clause_words[0] in STOP_WORDS):
         clause_words = clause_words[1:]
-    verb = clause_words[0] if clause_words and clause_words[0] in REQUEST_VERBS else None
+    begins_with_verb = bool(clause_words) and clause_words[0] in REQUEST_VERBS
+    verb = clause_words[0] if begins_with_verb and not names_thing else None
     object_words = clause_words[1:] if verb else clause_words
     signs_by_word = word_signs(_ALTERNATIVE.split(clauses[0])[0])
     sign_sum = sum(signs_by_word.get(stem_word(word), 0) for word in object_words) or sum(

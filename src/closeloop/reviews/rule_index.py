@@ -513,7 +513,7 @@ def find_repeats(
 def apply_opinion(
     repeat: RepeatedRemark, opinion: ModelOpinion, model: str, *, supported: bool
 ) -> RepeatedRemark:
-    """Apply a model's opinion: it denies, and confirms if quotes of both texts support that."""
+    """Apply a model's opinion: it denies, and confirms if the words of both texts support that."""
     repeat = replace(repeat, opinion=opinion)
     if repeat.state != "candidate" or (opinion == "same" and not supported):
         return repeat
@@ -632,6 +632,43 @@ def is_touched(rule: TeamRule) -> bool:
     )
 
 
+class TextAges:
+    """When the texts of rules were said, in order, with a running digest.
+
+    A rule that is new or changed costs only the digests of what was said after it, mostly nothing.
+    """
+
+    def __init__(self, rules: Iterable[TeamRule]) -> None:
+        self._by_rule = {rule.id: _dated_digests(rule) for rule in rules}
+        self._dated = sorted(dated for row in self._by_rule.values() for dated in row)
+        self._running = [0]
+        """Digests of the first texts, as many as were asked for."""
+
+    def update(self, rule: TeamRule) -> None:
+        """Replace what is known of a rule."""
+        for dated in self._by_rule.get(rule.id, ()):
+            index = bisect_left(self._dated, dated)
+            del self._dated[index], self._running[index + 1 :]
+        self._by_rule[rule.id] = [] if rule.state == "retired" else _dated_digests(rule)
+        for dated in self._by_rule[rule.id]:
+            index = bisect_left(self._dated, dated)
+            self._dated.insert(index, dated)
+            del self._running[index + 1 :]
+
+    def before(self, moment: datetime) -> tuple[int, str]:
+        """Return how many texts were said before a time, and their digest."""
+        count = bisect_left(self._dated, (moment, 0))
+        known = len(self._running) - 1
+        newer = (digest for _, digest in self._dated[known:count])
+        self._running += list(accumulate(newer, xor, initial=self._running[-1]))[1:]
+        return count, f"{self._running[count]:x}"
+
+
+def _dated_digests(rule: TeamRule) -> list[tuple[datetime, int]]:
+    state = (rule.id, rule.state == "active", rule.paths)
+    return [(time, int(content_digest(*state, text)[:12], 16)) for text, time in rule_texts(rule)]
+
+
 class RuleIndex:
     """The rules of a store, with their vectors by one encoder."""
 
@@ -640,10 +677,22 @@ class RuleIndex:
         self.encoder = encoder
         self._rules = {rule.id: rule for rule in store.memory.list_rules()}
         self._indexes: dict[str | None, RuleVectors] = {}
-        self._ages: dict[str, tuple[list[datetime], list[str]]] = {}
+        self._ages: dict[str, TextAges] = {}
         self._vectors: Vectors = {}
         self._words: Vectors = {}
+        self._rules_by_example: dict[str, set[str]] = {}
+        """Ids of rules by the keys of their examples, those withdrawn included."""
+        self._rules_by_words: dict[str, set[str]] = {}
+        """Ids of rules by the comparable words of their texts, former ones included."""
         self._load_vectors(self._rules.values())
+        for rule in self._rules.values():
+            self._note_rule(rule)
+
+    def _note_rule(self, rule: TeamRule) -> None:
+        for example in rule.examples:
+            self._rules_by_example.setdefault(example.key, set()).add(rule.id)
+        for text, _ in rule_texts(rule):
+            self._rules_by_words.setdefault(comparable_words(text), set()).add(rule.id)
 
     def _load_vectors(self, rules: Iterable[TeamRule]) -> None:
         texts = [text for rule in rules for text, _ in rule_texts(rule)]
@@ -663,19 +712,22 @@ class RuleIndex:
 
     def rules_of_example(self, key: str, repo: str | None) -> list[TeamRule]:
         """Return the rules that a remark is an example of."""
+        rules = [self._rules[name] for name in sorted(self._rules_by_example.get(key, ()))]
         return [
             rule
-            for rule in self._rules.values()
+            for rule in rules
             if rule.repo == repo and any(example.key == key for example in rule.examples)
         ]
 
     def find_touched(self, text: str, repo: str | None, path: str | None) -> TeamRule | None:
         """Return the rule changed by a person that has exactly this text."""
         comparable = comparable_words(text)
+        named = self._rules_by_words.get(comparable, ()) if comparable else ()
         matching = [
             rule
-            for rule in self.list_rules(repo)
-            if comparable
+            for rule in map(self._rules.__getitem__, named)
+            if rule.state != "retired"
+            and rule.repo in (None, repo)
             and is_touched(rule)
             and applies_to_path(rule, path)
             and any(comparable_words(rule_text) == comparable for rule_text, _ in rule_texts(rule))
@@ -714,7 +766,10 @@ class RuleIndex:
             rule = self._derive_rule(rule, always=always)
         self.store.memory.save_learned_rule(replace(rule, examples=tuple(changed)))
         self._rules[rule.id] = rule
-        self._ages.clear()
+        for repo, ages in self._ages.items():
+            if rule.repo in (None, repo):
+                ages.update(rule)
+        self._note_rule(rule)
         self._load_vectors([rule])
         for repo, vectors in self._indexes.items():
             if rule.repo in (None, repo):
@@ -737,19 +792,8 @@ class RuleIndex:
     def texts_before(self, repo: str, moment: datetime) -> tuple[int, str]:
         """Return how many texts were said before a time, and a digest that changes with them."""
         if repo not in self._ages:
-            dated_digests = sorted(
-                (time, content_digest(rule.id, rule.state == "active", rule.paths, text)[:12])
-                for rule in self.list_rules(repo)
-                for text, time in rule_texts(rule)
-            )
-            digests = accumulate((int(name, 16) for _, name in dated_digests), xor, initial=0)
-            self._ages[repo] = (
-                [time for time, _ in dated_digests],
-                [f"{digest:x}" for digest in digests],
-            )
-        times, running_digests = self._ages[repo]
-        index = bisect_left(times, moment)
-        return index, running_digests[index]
+            self._ages[repo] = TextAges(self.list_rules(repo))
+        return self._ages[repo].before(moment)
 
     def find_restated(
         self, text: str, repo: str | None, path: str | None = None, before: datetime | None = None

@@ -36,7 +36,7 @@ from closeloop.records.team_rules import (
 from closeloop.records.trace import ChatMessage, ModelRequest
 from closeloop.reviews.authorship import AgentSignsByName
 from closeloop.reviews.pull_lifecycle import load_pull
-from closeloop.reviews.remark_polarity import comparable_words, compare_remarks
+from closeloop.reviews.remark_polarity import comparable_words, compare_remarks, wants_contrary
 from closeloop.reviews.review_corrections import (
     corrections_from_findings,
     example_from_remark,
@@ -522,13 +522,18 @@ def withdraw_corrections(
     """Withdraw what was learned from comments and commits that no longer exist."""
     memory = context.store.memory
     current_ids = {current.id for current in corrections}
+    gone = [
+        correction
+        for correction in memory.list_corrections(repo=pull.repo, pull=pull.number)
+        if correction.id not in current_ids
+    ]
+    if not gone:
+        return LearningSummary()
     reviewed = {review_note_id(review) for review in context.store.reviews.list_reviews()}
     withdrawn = [
-        replace(correction, withdrawn=True)
-        for correction in memory.list_corrections(repo=pull.repo, pull=pull.number)
-        if correction.id not in current_ids and correction.id not in reviewed
+        replace(correction, withdrawn=True) for correction in gone if correction.id not in reviewed
     ]
-    known_repeats = memory.list_repeats(repo=pull.repo, pull=pull.number) if withdrawn else []
+    known_repeats = memory.list_repeats(repo=pull.repo, pull=pull.number)
     for removed in withdrawn:
         context.rule_index.withdraw_examples(removed.id, removed.repo or None, None, context.always)
         memory.save_repeats(withdraw_repeats(removed, (), known_repeats))
@@ -569,6 +574,11 @@ async def record_repeats(
             opinions.by_rule or {},
             context.judge.model.name,
             in_same_words={match.rule.id for match in near if match.relation == "same"},
+            contrary={
+                match.rule.id
+                for match in near
+                if any(wants_contrary(text, remark.text) for text in match.texts)
+            },
         )
     new_repeats = select_new_repeats(candidates, known_repeats)
     kept = [repeat for repeat in known_repeats if repeat.by == "model"]
@@ -596,10 +606,12 @@ def add_opinions(
     model: str,
     *,
     in_same_words: Collection[str] = (),
+    contrary: Collection[str] = (),
 ) -> list[RepeatedRemark]:
     """Apply a model's opinions to the candidates, and add the rules that only the model found.
 
-    It confirms those that it quotes, and those that have the same words in another form or order.
+    It confirms those that it quotes, and those that have the same words in another form or order;
+    but none whose words want the contrary: a person decides on those.
     """
     known = {repeat.rule for repeat in candidates}
     more = [
@@ -614,7 +626,8 @@ def add_opinions(
             repeat,
             opinion.relation,
             model,
-            supported=opinion.quoted or repeat.rule in in_same_words,
+            supported=repeat.rule not in contrary
+            and (opinion.quoted or repeat.rule in in_same_words),
         )
         if (opinion := opinions.get(repeat.rule)) is not None
         else repeat
