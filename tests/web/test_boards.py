@@ -16,11 +16,11 @@ from dashboard_store import HOSTILE, LONG, PASSED, SEALED, SECRET_NAME, SPIRAL, 
 from msgspec.structs import replace
 from starlette.testclient import TestClient
 
-from closeloop.records.attempt import Usage
-from closeloop.records.experiment_plan import GateReport, MetricDifference
+from closeloop.records.attempt import Attempt, Usage
+from closeloop.records.experiment_plan import AttemptResult, GateReport, MetricDifference
 from closeloop.records.orchestration import Orchestration, OrchestrationResult, SubtaskSpec
 from closeloop.records.settings import Settings
-from closeloop.records.task import PromptVersion, Task, Variant
+from closeloop.records.task import Experiment, PromptVersion, Task, Variant
 from closeloop.records.team_rules import RepeatedRemark, TeamRule
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
@@ -891,3 +891,44 @@ def test_tasks_are_sorted_by_how_often_they_were_solved(client: TestClient) -> N
     assert rates == sorted(rates)
     assert rates[0] < rates[-1]
     assert client.get("/tasks?sort=nothing").status_code == 400
+
+
+def test_an_experiment_is_judged_alike_in_the_list_and_on_its_page() -> None:
+    """One that shares the attempts of another counts only its own repeats, also after a check."""
+    with open_store(":memory:") as store:
+        fill_boards(store)
+        digests = tuple(f"d{task}" for task in TASKS)
+        short = Experiment(id="e2", tasks=digests, variants=("vsteady", "vhasty"), repeats=1)
+        store.save_experiment(short)
+        client = served(store)
+        listed = read(client, "/api/experiments", ExperimentsView).verdicts
+        for name in (EXPERIMENT, "e2"):
+            now = read(client, f"/api/experiments/{name}", ExperimentView).now
+            assert listed[name].comparison.here == now.verdict.pairs[0].comparison.here
+        assert listed["e2"].comparison.here != listed[EXPERIMENT].comparison.here
+
+
+def test_repeats_that_failed_are_one_line_of_an_experiment(client: TestClient) -> None:
+    page = client.get(f"/experiments/{EXPERIMENT}").text
+    failed = page[page.index("What failed, and why") :].split("</table>")[0]
+    now = read(client, f"/api/experiments/{EXPERIMENT}", ExperimentView).now
+    tasks = {(row.task, row.variant_name) for row in now.failed}
+    assert failed.count("<tr>") - 1 == len(tasks) < len(now.failed)
+    assert all(f'href="/attempts/{row.id}"' in failed for row in now.failed)
+
+
+def test_cost_counts_the_sessions_that_the_list_has(client: TestClient) -> None:
+    """Not a pull request whose work nobody recorded."""
+    listed = client.get("/api/attempts").json()["total"]
+    assert client.get("/api/cost").json()["numbers"]["attempts"] == listed
+
+
+def test_a_prompt_of_work_at_an_unknown_time_was_used() -> None:
+    with open_store(":memory:") as store:
+        store.save_prompt(PromptVersion(id=OLD, text="Be careful."))
+        store.save_variant(Variant(digest="v", name="v", agent="builtin", prompt=OLD))
+        made = Attempt(id="undated", origin="experiment", variant="v", exit="finished")
+        store.save_attempt(AttemptResult(attempt=made))
+        page = served(store).get("/prompts").text
+        assert "never used" not in page
+        assert "time unknown" in page
