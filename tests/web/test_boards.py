@@ -545,6 +545,8 @@ def test_a_prompt_for_another_purpose_is_no_version_of_the_one_before() -> None:
         ("d", f"Work on the code.\n{rules}"),
         ("e", "Review the change.\n" + "".join(f"Look at {n}.\n" for n in range(20))),
         ("f", f"Work on the code, please.\n{rules}"),
+        ("g", "Name three jokes about tea, and pick the best of them."),
+        ("h", "Answer only with the number of the item that fits."),
     )
     with open_store(":memory:") as store:
         fill_boards(store)
@@ -557,7 +559,7 @@ def test_a_prompt_for_another_purpose_is_no_version_of_the_one_before() -> None:
         changes = served(store).get("/api/prompts").json()["changes"]
         assert changes["f" * 64]["previous"] == "d" * 64
         assert changes["f" * 64]["added"] == 1
-        assert "e" * 64 not in changes
+        assert not {letter * 64 for letter in "egh"} & changes.keys()
 
 
 @pytest.fixture
@@ -923,12 +925,15 @@ def test_cost_counts_the_sessions_that_the_list_has(client: TestClient) -> None:
     assert client.get("/api/cost").json()["numbers"]["attempts"] == listed
 
 
-def test_a_prompt_of_work_at_an_unknown_time_was_used() -> None:
+def test_a_prompt_of_work_at_an_unknown_time_was_used_and_follows_no_other() -> None:
     with open_store(":memory:") as store:
-        store.save_prompt(PromptVersion(id=OLD, text="Be careful."))
-        store.save_variant(Variant(digest="v", name="v", agent="builtin", prompt=OLD))
-        made = Attempt(id="undated", origin="experiment", variant="v", exit="finished")
-        store.save_attempt(AttemptResult(attempt=made))
-        page = served(store).get("/prompts").text
+        for name in (OLD, NEW):
+            store.save_prompt(PromptVersion(id=name, text="Be careful."))
+            store.save_variant(Variant(digest=name, name="v", agent="builtin", prompt=name))
+            made = Attempt(id=name[:12], origin="experiment", variant=name, exit="finished")
+            store.save_attempt(AttemptResult(attempt=made))
+        client = served(store)
+        page = client.get("/prompts").text
         assert "never used" not in page
         assert "time unknown" in page
+        assert client.get("/api/prompts").json()["changes"] == {}
