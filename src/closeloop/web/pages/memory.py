@@ -542,8 +542,9 @@ def _shares_lines(earlier: str, later: str) -> bool:
     shorter = min(len(first), len(second))
     if shorter >= MIN_COMPARED_LINES:
         return len(first & second) >= MIN_SHARED_LINES * shorter
-    words = (text.lower().split()[:MAX_COMPARED_WORDS] for text in (earlier, later))
-    return SequenceMatcher(None, *words, autojunk=False).ratio() >= MIN_SHARED_WORDS
+    old_words, new_words = (text.lower().split()[:MAX_COMPARED_WORDS] for text in (earlier, later))
+    matcher = SequenceMatcher(a=old_words, b=new_words, autojunk=False)
+    return matcher.ratio() >= MIN_SHARED_WORDS
 
 
 def _list_earlier(uses: Mapping[str, PromptUse], name: str) -> list[str]:
