@@ -15,9 +15,20 @@ from scripted_work import BOOK, START, add_attempt, add_task, add_variant
 
 from closeloop.cli.metrics import format_shift, send_regression_alerts
 from closeloop.metrics.attempt_table import load_attempt_table
-from closeloop.metrics.metric_trends import compute_trends, select_new_regressions
+from closeloop.metrics.metric_trends import (
+    compute_trends,
+    list_standing_regressions,
+    select_new_regressions,
+)
 from closeloop.records.errors import BadInput, MachineFailed
-from closeloop.records.estimate import Estimate, PeriodShift, TrendReport
+from closeloop.records.estimate import (
+    Estimate,
+    MetricRegression,
+    MetricSeries,
+    PeriodShift,
+    TrendReport,
+    TurningPoint,
+)
 from closeloop.records.pull_request import Delivery
 from closeloop.store import Store, open_store
 
@@ -169,3 +180,20 @@ def test_a_shift_and_its_bounds_have_the_same_decimals() -> None:
     assert shift(0.004, -0.001, 0.009) == "+0.0040 (-0.0010 … +0.0090)"
     assert shift(120.4, 80, 161) == "+120 (+80 … +161)"
     assert shift(0, 0, 0) == "+0.00 (+0.00 … +0.00)"
+
+
+def test_a_regression_that_was_undone_is_not_standing() -> None:
+    def turn(day: int, before: float, after: float) -> TurningPoint:
+        means = (Estimate(value=mean, low=0, high=1, n=9, method="t") for mean in (before, after))
+        at = datetime(2026, 3, day, tzinfo=UTC)
+        return TurningPoint(at=at, before=next(means), after=next(means), p=0.01)
+
+    def report(*turns: TurningPoint) -> TrendReport:
+        worse = MetricRegression(metric="pass rate", turn=turns[0], adjusted=0.01)
+        series = MetricSeries(metric="pass rate", stretches=(), turns=turns)
+        return TrendReport(weeks=4, courses=(series,), marks=(), regressions=(worse,), notes=())
+
+    worse = turn(1, 0.9, 0.4)
+    assert len(list_standing_regressions(report(worse))) == 1
+    assert len(list_standing_regressions(report(worse, turn(20, 0.4, 0.6)))) == 1
+    assert list_standing_regressions(report(worse, turn(20, 0.4, 0.9))) == []

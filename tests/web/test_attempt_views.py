@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -39,6 +40,7 @@ from closeloop.web.event_views import (
     mark_findings,
 )
 from closeloop.web.page import PageContext
+from closeloop.web.render import format_clock
 
 HERE = "http://127.0.0.1:4318"
 
@@ -202,7 +204,7 @@ TRACE = Trace(
 
 def test_a_step_says_what_it_took_once_with_the_cache_apart_and_the_list_price() -> None:
     """1,000 at $3, 200 at $15 and 5,000 cached at $0.30 a million: $0.0075."""
-    steps = [event.step for event in build_event_fragment(TRACE, 0, ())]
+    steps = [event.step for event in build_event_fragment(TRACE, 0, (), None)]
     assert [step is not None for step in steps] == [False, True, False, False, False]
     step = steps[1]
     assert step is not None
@@ -371,3 +373,19 @@ def test_an_evaluation_says_how_far_its_judge_is_to_be_believed() -> None:
         verdicts: Verdicts = {(str(n), "overall"): "pass" if n else "fail" for n in range(4)}
         opened.judged.save_calibration(calibrate_judge(judge, labels, verdicts, START))
         assert "It agrees with people on 75 % of 4 labelled items." in client.get(page).text
+
+
+def test_times_of_a_trace_count_from_the_start_of_the_work() -> None:
+    """Not from a note that is an hour older; what is older has no time."""
+    times = (-3600, 0, 116)
+    trace = replace(
+        TRACE,
+        events=tuple(
+            replace(event, at=START + timedelta(seconds=seconds))
+            for event, seconds in zip(TRACE.events, times, strict=False)
+        ),
+    )
+    events = build_event_fragment(trace, 0, (), START)
+    assert [event.elapsed for event in events] == [None, 0.0, 116.0]
+    shown = [format_clock(seconds) for seconds in (8.24, 59.6, 116, 43_500, 100_000)]
+    assert shown == ["8.2 s", "1:00", "1:56", "12:05:00", "1 d 3 h"]

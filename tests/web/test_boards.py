@@ -16,11 +16,11 @@ from dashboard_store import HOSTILE, LONG, PASSED, SEALED, SECRET_NAME, SPIRAL, 
 from msgspec.structs import replace
 from starlette.testclient import TestClient
 
-from closeloop.records.attempt import Usage
-from closeloop.records.experiment_plan import GateReport, MetricDifference
+from closeloop.records.attempt import Attempt, Usage
+from closeloop.records.experiment_plan import AttemptResult, GateReport, MetricDifference
 from closeloop.records.orchestration import Orchestration, OrchestrationResult, SubtaskSpec
 from closeloop.records.settings import Settings
-from closeloop.records.task import PromptVersion, Task, Variant
+from closeloop.records.task import Experiment, PromptVersion, Task, Variant
 from closeloop.records.team_rules import RepeatedRemark, TeamRule
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
@@ -545,6 +545,8 @@ def test_a_prompt_for_another_purpose_is_no_version_of_the_one_before() -> None:
         ("d", f"Work on the code.\n{rules}"),
         ("e", "Review the change.\n" + "".join(f"Look at {n}.\n" for n in range(20))),
         ("f", f"Work on the code, please.\n{rules}"),
+        ("g", "Name three jokes about tea, and pick the best of them."),
+        ("h", "Answer only with the number of the item that fits."),
     )
     with open_store(":memory:") as store:
         fill_boards(store)
@@ -557,7 +559,7 @@ def test_a_prompt_for_another_purpose_is_no_version_of_the_one_before() -> None:
         changes = served(store).get("/api/prompts").json()["changes"]
         assert changes["f" * 64]["previous"] == "d" * 64
         assert changes["f" * 64]["added"] == 1
-        assert "e" * 64 not in changes
+        assert not {letter * 64 for letter in "egh"} & changes.keys()
 
 
 @pytest.fixture
@@ -891,3 +893,47 @@ def test_tasks_are_sorted_by_how_often_they_were_solved(client: TestClient) -> N
     assert rates == sorted(rates)
     assert rates[0] < rates[-1]
     assert client.get("/tasks?sort=nothing").status_code == 400
+
+
+def test_an_experiment_is_judged_alike_in_the_list_and_on_its_page() -> None:
+    """One that shares the attempts of another counts only its own repeats, also after a check."""
+    with open_store(":memory:") as store:
+        fill_boards(store)
+        digests = tuple(f"d{task}" for task in TASKS)
+        short = Experiment(id="e2", tasks=digests, variants=("vsteady", "vhasty"), repeats=1)
+        store.save_experiment(short)
+        client = served(store)
+        listed = read(client, "/api/experiments", ExperimentsView).verdicts
+        for name in (EXPERIMENT, "e2"):
+            now = read(client, f"/api/experiments/{name}", ExperimentView).now
+            assert listed[name].comparison.here == now.verdict.pairs[0].comparison.here
+        assert listed["e2"].comparison.here != listed[EXPERIMENT].comparison.here
+
+
+def test_repeats_that_failed_are_one_line_of_an_experiment(client: TestClient) -> None:
+    page = client.get(f"/experiments/{EXPERIMENT}").text
+    failed = page[page.index("What failed, and why") :].split("</table>")[0]
+    now = read(client, f"/api/experiments/{EXPERIMENT}", ExperimentView).now
+    tasks = {(row.task, row.variant_name) for row in now.failed}
+    assert failed.count("<tr>") - 1 == len(tasks) < len(now.failed)
+    assert all(f'href="/attempts/{row.id}"' in failed for row in now.failed)
+
+
+def test_cost_counts_the_sessions_that_the_list_has(client: TestClient) -> None:
+    """Not a pull request whose work nobody recorded."""
+    listed = client.get("/api/attempts").json()["total"]
+    assert client.get("/api/cost").json()["numbers"]["attempts"] == listed
+
+
+def test_a_prompt_of_work_at_an_unknown_time_was_used_and_follows_no_other() -> None:
+    with open_store(":memory:") as store:
+        for name in (OLD, NEW):
+            store.save_prompt(PromptVersion(id=name, text="Be careful."))
+            store.save_variant(Variant(digest=name, name="v", agent="builtin", prompt=name))
+            made = Attempt(id=name[:12], origin="experiment", variant=name, exit="finished")
+            store.save_attempt(AttemptResult(attempt=made))
+        client = served(store)
+        page = client.get("/prompts").text
+        assert "never used" not in page
+        assert "time unknown" in page
+        assert client.get("/api/prompts").json()["changes"] == {}

@@ -372,7 +372,7 @@ def find_blocking_obstacle(agreement: Agreement, items: int) -> str | None:
         return f"{items} labelled items; at least {MIN_ITEMS} are needed"
     if agreement.ac1.low < AC1_FLOOR:
         return (
-            f"its agreement beyond chance (AC1) may be as low as {agreement.ac1.low:.2f};"
+            f"its agreement beyond chance (AC1) may be as low as {agreement.ac1.low:z.2f};"
             f" at least {AC1_FLOOR} is needed"
         )
     for name in ("sensitivity", "specificity"):

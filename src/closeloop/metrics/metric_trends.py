@@ -339,7 +339,12 @@ def _find_regressions(
     )
     regressions = [
         MetricRegression(
-            metric=series.metric, group=series.group, turn=turn, adjusted=adjusted[str(index)]
+            metric=series.metric,
+            group=series.group,
+            kind=metric_by_name[series.metric].kind,
+            unit=metric_by_name[series.metric].unit,
+            turn=turn,
+            adjusted=adjusted[str(index)],
         )
         for index, (series, turn) in enumerate(all_turns)
         if _is_worse(metric_by_name[series.metric], turn.before, turn.after)
@@ -354,6 +359,24 @@ def _find_regressions(
             str(regression.group),
         ),
     )
+
+
+def list_standing_regressions(report: TrendReport) -> list[MetricRegression]:
+    """Return the regressions after which no later turn made the metric as good as before."""
+    last_turns = {
+        (series.metric, *series.group.items()): series.turns[-1]
+        for series in report.courses
+        if series.turns
+    }
+
+    def is_standing(regression: MetricRegression) -> bool:
+        before = regression.turn.before.value
+        last_turn = last_turns[regression.metric, *regression.group.items()]
+        return (regression.turn.after.value < before) == (last_turn.after.value < before) and (
+            last_turn.after.value != before
+        )
+
+    return [regression for regression in report.regressions if is_standing(regression)]
 
 
 def _is_worse(metric: Metric, before: Estimate, after: Estimate) -> bool:

@@ -448,6 +448,8 @@ class MetricRegression(Record):
 
     metric: str
     group: dict[str, str] = {}
+    kind: MetricKind = "rate"
+    unit: str = ""
     turn: TurningPoint
     adjusted: float
     """p-value after Benjamini and Hochberg, over all turning points found."""

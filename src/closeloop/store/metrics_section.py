@@ -180,7 +180,7 @@ class MetricsSection(StoreSection):
         """List attempt, mode and source, from the newest change check of each attempt."""
         checked_modes = _select_checked_modes().subquery()
         query = select(checked_modes.c.attempt, checked_modes.c.checked_modes).order_by(
-            checked_modes.c.number
+            checked_modes.c.report
         )
         newest = self._newest_values(query, checked_modes.c.attempt, attempts)
         tokens = [
@@ -244,7 +244,8 @@ def _select_checked_modes() -> Select:
             func.coalesce(reports.c.attempt, pulls.c.attempt).label("attempt"),
             reports.c.modes.label("checked_modes"),
             reports.c.examined.label("checked_examined"),
-            reports.c.number,
+            # Not `number`: that is the repeat of an attempt.
+            reports.c.number.label("report"),
         )
         .outerjoin_from(
             reports, pulls, (pulls.c.repo == reports.c.repo) & (pulls.c.head == reports.c.head)

@@ -85,32 +85,43 @@ class EventView(Record):
     step: StepUsage | None = None
     """Usage of a provider's message, at the first event of that message."""
     elapsed: float | None = None
-    """Seconds since the trace began."""
+    """Seconds since the work began; None before that."""
 
 
 def build_event_fragment(
-    trace: trace_records.Trace, first: int, findings: Sequence[Finding], *, full: bool = False
+    trace: trace_records.Trace,
+    first: int,
+    findings: Sequence[Finding],
+    started: datetime | None,
+    *,
+    full: bool = False,
 ) -> tuple[EventView, ...]:
-    """Return one fragment of events, starting at index `first` (0-based)."""
+    """Return one fragment of events, starting at index `first` (0-based).
+
+    `started` is when the attempt began.
+    """
     depth = lane_depths(trace.lanes)
     cited = findings_by_event(findings)
     last = first + (1 if full else FRAGMENT_EVENTS)
-    steps, started_at = step_usages(trace), trace_start(trace)
+    steps, began = step_usages(trace), trace_start(trace, started)
     return tuple(
         replace(
             build_event_view(
                 event, depth.get(event.lane, 0), cited.get(event.number, ()), full=full
             ),
             step=steps.get(event.number),
-            elapsed=(event.at - started_at).total_seconds() if event.at and started_at else None,
+            elapsed=(event.at - began).total_seconds()
+            if event.at and began and event.at >= began
+            else None,
         )
         for event in trace.events[first:last]
     )
 
 
-def trace_start(trace: trace_records.Trace) -> datetime | None:
-    """Return the time of the first event that has one."""
-    return next((event.at for event in trace.events if event.at is not None), None)
+def trace_start(trace: trace_records.Trace, started: datetime | None) -> datetime | None:
+    """Return the time of the first event since the attempt began: notes may be much older."""
+    times = [event.at for event in trace.events if event.at is not None]
+    return next((at for at in times if started is None or at >= started), min(times, default=None))
 
 
 def step_usages(trace: trace_records.Trace) -> dict[int, StepUsage]:

@@ -246,6 +246,7 @@ def template_environment() -> Environment:
         "bounded": is_ratio_bounded,
         "chart": chart_json,
         "count": format_thousands,
+        "clock": format_clock,
         "duration": format_seconds,
         "figure": format_figure,
         "money": format_money,
@@ -337,6 +338,15 @@ def format_thousands(number: int | None) -> str:
 def format_seconds(seconds: float | None) -> str:
     """Format a duration as the command line does."""
     return ABSENT_MARK if seconds is None else format_duration(seconds)
+
+
+def format_clock(seconds: float) -> str:
+    """Format a time since a start so that it fits a narrow column: `8.2 s`, `1:56`, `12:05:00`."""
+    if not 59.5 <= seconds < 86_400:
+        return format_duration(seconds)
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def format_money(amount: float | None) -> str:

@@ -213,7 +213,7 @@ def attempt(page_context: PageContext, query: AttemptPageQuery) -> AttemptView:
         moments=add_worst_finding(page_context.derive_from_trace(name, find_moments), findings),
         tools=page_context.derive_from_trace(head.row.id, count_tools),
         votes=_list_votes(page_context, name, findings, query.caller),
-        events=build_event_fragment(trace, 0, findings),
+        events=build_event_fragment(trace, 0, findings, head.row.started),
         fragments=tuple(event.number for event in trace.events[FRAGMENT_EVENTS::FRAGMENT_EVENTS]),
         last=trace.events[-1].number if trace.events else 0,
         skipped=trace.skipped,
@@ -247,7 +247,7 @@ def events(page_context: PageContext, query: EventsQuery) -> EventsView:
     trace = page_context.load_trace(head.row.id)
     findings = unsilenced_rule_findings(page_context.load_measurement(head.row, make=False))
     index = _event_position(trace, query.first)
-    views = build_event_fragment(trace, index, findings)
+    views = build_event_fragment(trace, index, findings, head.row.started)
     following = trace.events[index + FRAGMENT_EVENTS : index + FRAGMENT_EVENTS + 1]
     return EventsView(
         attempt=head.row.id,
@@ -266,7 +266,7 @@ def event(page_context: PageContext, query: EventQuery) -> EventsView:
     if index >= len(trace.events) or trace.events[index].number != query.number:
         raise PageNotFound(f"The trace has no event {query.number}.")
     findings = unsilenced_rule_findings(page_context.load_measurement(head.row, make=False))
-    views = build_event_fragment(trace, index, findings, full=True)
+    views = build_event_fragment(trace, index, findings, head.row.started, full=True)
     return EventsView(
         attempt=head.row.id,
         events=views,
@@ -281,7 +281,8 @@ def tail(page_context: PageContext, query: TailQuery) -> TailView:
     head, _ = load_attempt_head(page_context, query.attempt)
     newest = head.newer or head.row.id
     trace = page_context.load_trace(newest)
-    views = build_event_fragment(trace, _event_position(trace, query.after + 1), ())
+    first = _event_position(trace, query.after + 1)
+    views = build_event_fragment(trace, first, (), head.row.started)
     after = views[-1].number if views else query.after
     return TailView(attempt=head.row.id, newest=newest, events=views, after=after)
 

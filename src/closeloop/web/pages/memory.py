@@ -6,6 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from difflib import SequenceMatcher
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -366,7 +367,10 @@ MAX_CHANGES = 40
 MAX_COMPARED_LINES = 3000
 """Lines of a prompt that are compared."""
 MIN_COMPARED_LINES = 5
-"""Prompts with fewer lines are versions of each other whatever they share."""
+"""Of prompts with fewer lines, words are compared."""
+MAX_COMPARED_WORDS = 500
+MIN_SHARED_WORDS = 0.4
+"""Share of the words that two versions of a short prompt have in common, in the same order."""
 MIN_SHARED_LINES = 0.2
 """Share of the shorter text's lines that another version of it has."""
 MAX_UNLIKE = 8
@@ -530,13 +534,17 @@ def _find_earlier_version(store: Store, uses: Mapping[str, PromptUse], name: str
 
 
 def _shares_lines(earlier: str, later: str) -> bool:
-    """Whether two texts share lines as versions of one prompt do; short ones always count."""
+    """Whether two texts share lines as versions of one prompt do; short ones share words."""
     first, second = (
         {line.strip() for line in text.splitlines()[:MAX_COMPARED_LINES]} - {""}
         for text in (earlier, later)
     )
     shorter = min(len(first), len(second))
-    return shorter < MIN_COMPARED_LINES or len(first & second) >= MIN_SHARED_LINES * shorter
+    if shorter >= MIN_COMPARED_LINES:
+        return len(first & second) >= MIN_SHARED_LINES * shorter
+    old_words, new_words = (text.lower().split()[:MAX_COMPARED_WORDS] for text in (earlier, later))
+    matcher = SequenceMatcher(a=old_words, b=new_words, autojunk=False)
+    return matcher.ratio() >= MIN_SHARED_WORDS
 
 
 def _list_earlier(uses: Mapping[str, PromptUse], name: str) -> list[str]:
@@ -545,7 +553,8 @@ def _list_earlier(uses: Mapping[str, PromptUse], name: str) -> list[str]:
         return []
     use, later = uses[name], [*uses][[*uses].index(name) + 1 :]
     if use.first is None:
-        return later
+        # Of work at an unknown time nobody knows what came before it.
+        return [] if use.attempts else later
     first_uses = {
         key: other.first
         for key, other in uses.items()
@@ -553,7 +562,7 @@ def _list_earlier(uses: Mapping[str, PromptUse], name: str) -> list[str]:
     }
     return [
         *sorted(first_uses, key=first_uses.__getitem__, reverse=True),
-        *(key for key in later if uses[key].first is None),
+        *(key for key in later if uses[key].first is None and not uses[key].attempts),
     ]
 
 

@@ -18,7 +18,11 @@ from closeloop.metrics.attempt_groups import (
 )
 from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
 from closeloop.metrics.metric_figures import REPEAT_KINDS, compute_metrics
-from closeloop.metrics.metric_trends import WATCHED_METRICS, compute_trends
+from closeloop.metrics.metric_trends import (
+    WATCHED_METRICS,
+    compute_trends,
+    list_standing_regressions,
+)
 from closeloop.metrics.score_columns import (
     ScoreCell,
     ScoreRow,
@@ -96,6 +100,7 @@ class ScoreLine(Record):
     value: float | None = None
     label: str | None = None
     by: str = ""
+    """The person, the judge's model, or the scorer."""
     at: Time | None = None
     """None for a computed score."""
     note: str = ""
@@ -164,6 +169,11 @@ def _score_lines(
 ) -> tuple[ScoreLine, ...]:
     """Return lines for scores that have a value or a label."""
     given, computed = page_context.score_catalogue.definitions, derived_definitions()
+    models = (
+        {judge.id: judge.model for judge in page_context.store.judged.list_judge_versions()}
+        if any(row.source == "judge" for row in rows)
+        else {}
+    )
     return tuple(
         ScoreLine(
             definition=(given if row.at else computed).get(row.name)
@@ -171,7 +181,7 @@ def _score_lines(
             source=row.source,
             value=row.value,
             label=row.label,
-            by=row.by,
+            by=models.get(row.by, row.by),
             at=row.at,
             note=row.note,
         )
@@ -255,7 +265,7 @@ class TrendChart(Record):
     lines: tuple[FigureLine, ...]
     """Its value in total, or for each group."""
     week: tuple[MetricSeries, ...]
-    """The series: the last week compared with the one before, and turning points."""
+    """The series: its last window, the last week compared with the one before, turning points."""
     several: bool
     """Whether there is more than one window to show."""
 
@@ -339,7 +349,7 @@ def _compute_numbers(
         unknown=tuple(name for name in metric_names if name not in charted_names),
         table=build_figure_table(report, MAX_GROUPS) if group_by else None,
         marks=trends.marks[-MAX_VERSION_MARKS:],
-        regressions=trends.regressions[:MAX_SERIES],
+        regressions=tuple(list_standing_regressions(trends)[:MAX_SERIES]),
         weeks=trends.weeks,
         notes=trends.notes,
     )
@@ -365,7 +375,7 @@ def _build_chart(
         metric=metric,
         points=build_trend_points(shown_series),
         lines=tuple(line for line in lines if line.metric == metric) if not group_by else (),
-        week=tuple(replace(series, stretches=()) for series in shown_series),
+        week=tuple(replace(series, stretches=series.stretches[-1:]) for series in shown_series),
         several=any(len(series.stretches) > 1 for series in shown_series),
     )
 

@@ -18,7 +18,7 @@ from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.metrics.evaluation_due import report_due
 from closeloop.metrics.metric_definitions import is_recorded, total_cost_values
 from closeloop.metrics.metric_figures import compute_metrics
-from closeloop.metrics.metric_trends import compute_trends
+from closeloop.metrics.metric_trends import compute_trends, list_standing_regressions
 from closeloop.metrics.score_columns import attach_scores
 from closeloop.metrics.triage import TriageQuery, triage_sessions
 from closeloop.metrics.variant_comparison import REVIEW_SCORE
@@ -279,7 +279,7 @@ def compute_overview_numbers(
         several=any(len(series.stretches) > 1 for series in by_variant[:MAX_VARIANTS]),
         weeks=trends.weeks,
         marks=trends.marks[-MAX_RULE_COUNTS:],
-        regressions=trends.regressions[:MAX_REGRESSIONS],
+        regressions=tuple(list_standing_regressions(trends)[:MAX_REGRESSIONS]),
         verdict=_newest_verdict(page_context, everything),
         found=rule_counts[:MAX_RULE_COUNTS],
         more_found=max(0, len(rule_counts) - MAX_RULE_COUNTS),
@@ -537,7 +537,7 @@ def _compute_cost_numbers(
     in_all = totals[0].figure if totals else None
     drawn = TimeRange(since=time_range.since, until=time_range.until or datetime.now(UTC))
     return CostNumbers(
-        attempts=len(work),
+        attempts=int(is_recorded(work.columns).sum()),
         totals=totals,
         unknown=int(in_all.more.get("unknown", 0)) if in_all else 0,
         sides=tuple(
