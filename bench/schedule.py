@@ -93,7 +93,9 @@ def run_schedule(
                 f"Add up the items, request {number}.\n"
             )
         busy_then: list[float] = []
-        timer = threading.Timer(TURNS * turn_seconds, lambda: busy_then.append(_read_busy_seconds()))
+        timer = threading.Timer(
+            TURNS * turn_seconds, lambda: busy_then.append(_read_busy_seconds())
+        )
         start, busy = time.monotonic(), _read_busy_seconds()
         timer.start()
         anyio.run(_run_experiment, root, attempts, slots)
