@@ -1,10 +1,10 @@
 """Many attempts at once that wait for their model and for slow tests, beside the ideal schedule.
 
-Half of the attempts repair the code, the others break it further. The ideal is the longest of
-three: every slot busy with turns and then tests run once, every core busy with computing tests run
-once for each attempt, and every core busy with the processor time that all processes took. Grading
-runs tests several times, so the last is the longest where many attempts share few cores; what an
-attempt takes of it has a line of its own. On a machine that does other work it says too much.
+Half of the attempts repair the code, the others break it further. The ideal is the longer of two:
+every slot busy with turns and then tests run once; and the turns of the first agent, then every
+core busy with the processor time that all processes took after it. Grading runs tests several
+times, so the second is the longer where many attempts share few cores; what an attempt takes of it
+has a line of its own. On a machine that does other work it says too much.
 
 CLOSELOOP_BENCH_LONG=1 adds cases that take ten minutes and more.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,17 +49,19 @@ ANSWERS = {"right": "return sum(items)", "wrong": "return str(items)"}
 def measure(bench: Bench) -> Iterator[Row]:
     kind = find_sandbox_kind(bench.folder / "cache")
     turn, seconds = (0.01, 0.01) if bench.is_smoke else (TURN_SECONDS, TEST_SECONDS)
-    cores, cases = os.cpu_count() or 1, CASES[:1] if bench.is_smoke else CASES
+    cases = CASES[:1] if bench.is_smoke else CASES
     if os.environ.get("CLOSELOOP_BENCH_LONG") and not bench.is_smoke:
         cases = (*cases, *LONG_CASES)
     for full, crowd, work in cases:
         attempts, slots = bench.size(full, 2), bench.size(crowd, 2)
-        took, busy = bench.call("schedule", "run_schedule", attempts, slots, turn, work, seconds)
+        took, busy, busy_later = bench.call(
+            "schedule", "run_schedule", attempts, slots, turn, work, seconds
+        )
         in_slots = -(-attempts // slots) * (TURNS * turn + seconds)
-        on_cores = attempts * seconds / cores if work == "computing" else 0.0
+        on_cores = TURNS * turn + busy_later / (os.cpu_count() or 1)
         name = f"{full} attempts of {TURNS} turns with {work} tests, {crowd} at once ({kind})"
         yield build_row(
-            name, [took], "s", floor=[max(in_slots, on_cores, busy / cores)],
+            name, [took], "s", floor=[max(in_slots, on_cores)],
             against="the ideal schedule", aim=1.15,
         )  # fmt: skip
         yield build_row(f"{name}: processor time of one", [busy / attempts], "s")
@@ -66,8 +69,11 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 def run_schedule(
     attempts: int, slots: int, turn_seconds: float, work: str, test_seconds: float
-) -> tuple[float, float]:
-    """Return the seconds of a whole experiment, and the processor seconds of the machine in it."""
+) -> tuple[float, float, float]:
+    """Return the seconds of a whole experiment, and the processor seconds of the machine in it.
+
+    The last are those after the turns of an agent: no grading can begin before.
+    """
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         repo = root / "repo"
@@ -86,9 +92,15 @@ def run_schedule(
                 "  fail_to_pass: [tests/test_totals.py::test_total]\n---\n"
                 f"Add up the items, request {number}.\n"
             )
+        busy_then: list[float] = []
+        timer = threading.Timer(
+            TURNS * turn_seconds, lambda: busy_then.append(_read_busy_seconds())
+        )
         start, busy = time.monotonic(), _read_busy_seconds()
+        timer.start()
         anyio.run(_run_experiment, root, attempts, slots)
-        return time.monotonic() - start, _read_busy_seconds() - busy
+        took, busy_at_end = time.monotonic() - start, _read_busy_seconds()
+        return took, busy_at_end - busy, busy_at_end - busy_then[0]
 
 
 def _read_busy_seconds() -> float:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
-from closeloop.cli.show import MAX_SHOWN_EVENTS, parse_event_range, render_trace_events
+from closeloop.cli.show import (
+    MAX_SHOWN_EVENTS,
+    parse_event_range,
+    render_story,
+    render_trace_events,
+)
+from closeloop.metrics.attempt_measuring import load_story, project_rulebook
+from closeloop.records.attempt import Attempt
 from closeloop.records.errors import BadInput
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.settings import Settings
 from closeloop.records.trace import Lane, Message, Trace
+from closeloop.store import make_store
 
 
 def build_trace(count: int) -> Trace:
@@ -60,3 +72,19 @@ def test_what_is_no_range_is_refused(wanted: str) -> None:
 def test_an_attempt_without_a_trace_has_no_events_to_choose() -> None:
     with pytest.raises(BadInput, match="has 0 events"):
         parse_event_range("1-2", None)
+
+
+def test_a_long_trace_is_shown_without_measuring_it_and_a_short_one_is_measured_once() -> None:
+    rulebook = project_rulebook(Settings())
+    now = datetime(2026, 11, 19, tzinfo=UTC)
+    attempt = Attempt(id="a1", origin="production", exit="finished", started=now, ended=now)
+    with make_store(":memory:") as store:
+        store.save_attempt(AttemptResult(attempt=attempt, trace=build_trace(10)))
+        unmeasured = load_story(store, "a1", rulebook, max_events=9)
+        shown = "\n".join(map(str, render_story(unmeasured, full=False)))
+        assert "not measured: the trace has 10 events. `closeloop measure a1`" in shown
+        assert "said 10." in shown
+        measured = load_story(store, "a1", rulebook, max_events=10).measurement
+        assert measured.rules
+        # What was measured once is stored, so that a long trace has its findings too.
+        assert load_story(store, "a1", rulebook, max_events=9).measurement == measured

@@ -275,7 +275,12 @@ def show(  # noqa: PLR0913 - one parameter for each flag
 
     from closeloop.cli import console
     from closeloop.cli.config import load_project
-    from closeloop.metrics.attempt_measuring import load_attempt_facts, load_story, project_rulebook
+    from closeloop.metrics.attempt_measuring import (
+        MAX_EVENTS_READ_AT_ONCE,
+        load_attempt_facts,
+        load_story,
+        project_rulebook,
+    )
     from closeloop.metrics.task_log import load_task_log
     from closeloop.records.errors import BadInput
     from closeloop.records.trace import Trace
@@ -314,7 +319,8 @@ def show(  # noqa: PLR0913 - one parameter for each flag
             event_parts = render_trace_events(trace, full=full, span=span)
             console.print_in_pager(*event_parts) if pager else console.print_parts(*event_parts)
             return 0
-        details = add_judge_opinions(load_story(store, attempt, rulebook), store)
+        story = load_story(store, attempt, rulebook, max_events=MAX_EVENTS_READ_AT_ONCE)
+        details = add_judge_opinions(story, store)
         require_unsealed(details.task)
         agents = merge_known_agents(project.settings.pulls.agents)
         details = replace(
@@ -439,7 +445,14 @@ def render_story(details: AttemptDetails, *, full: bool) -> Iterator[RenderableT
     from rich.text import Text
 
     yield from render_story_head(details)
-    if details.trace is not None:
+    if details.trace is not None and not details.measurement.rules:
+        events = count_with_noun(len(details.trace.events), "event")
+        yield Text(
+            f"  not measured: the trace has {events}. `closeloop measure {details.attempt.id}` "
+            "measures it, which may take minutes.",
+            style="yellow",
+        )
+    elif details.trace is not None:
         yield from render_measurement(details.measurement)
         yield from render_handoff_facts(details.handoffs, full=full)
     elif details.attempt.exit != "machine":

@@ -245,8 +245,16 @@ def _explain_silence(run: ToolRun) -> str:
 
 
 MAX_SELECTED = 50
-_PYTEST_FLAG = compile_lazily(r"-[vqxsl]+|-r\w*|--[\w-]+=.*|--(?:exitfirst|verbose|quiet|lf|ff|nf)")
+_PYTEST_FLAG = compile_lazily(
+    r"-[vqxsl]+|-r\w*|-[ckmnopW].+|--[\w-]+=.*|--(?:exitfirst|verbose|quiet|lf|ff|nf|showlocals"
+    r"|disable-warnings|no-(?:header|summary)|strict(?:-markers|-config)?)",
+    re.DOTALL,
+)
 """An option without a separate value."""
+_PYTEST_OPTION = compile_lazily(
+    r"-[ckmnopW]|--(?:tb|maxfail|numprocesses|dist|durations|override-ini|import-mode|rootdir|color)"
+)
+"""An option whose value is the next word."""
 _GO_FLAG = compile_lazily(r"--?(?:v|x|a|race|msan|asan|short|json|cover|failfast|fullpath|\w+=.*)")
 _GO_TEST_NAME = compile_lazily(r"(?:Test|Example|Fuzz)(?![a-z])\w*")
 _REGEX_SIGN = compile_lazily(r"[\\^$.*+?()\[\]{}|/]")
@@ -299,11 +307,18 @@ def _select_pytest_tests(command: str, call: RunnerCall, tests: list[str]) -> st
         return None
     if len(tests) > MAX_SELECTED:
         tests = list(dict.fromkeys(test.partition("::")[0] for test in tests))
-    arguments = call.words[call.at + 1 :]
-    options = [word for word in arguments if word.text.startswith("-")]
-    if len(tests) > MAX_SELECTED or not all(_PYTEST_FLAG.fullmatch(word.text) for word in options):
+    if len(tests) > MAX_SELECTED:
         return None
-    command = _cut_words(command, [word for word in arguments if word not in options])
+    place_words: list[ShellWord] = []
+    words = iter(call.words[call.at + 1 :])
+    for word in words:
+        if not word.text.startswith("-"):
+            place_words.append(word)
+        elif _PYTEST_OPTION.fullmatch(word.text):
+            next(words, None)  # its value
+        elif not _PYTEST_FLAG.fullmatch(word.text):
+            return None
+    command = _cut_words(command, place_words)
     position = call.words[call.at].end
     return f"{command[:position]} {shlex.join(tests)}{command[position:]}"
 

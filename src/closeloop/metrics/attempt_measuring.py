@@ -5,6 +5,7 @@ What was measured before, by the same rules from the same facts, is not measured
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, product
@@ -183,6 +184,8 @@ MEASURED_ATTEMPTS = 50
 """Attempts that are measured and saved together: a kill loses no more."""
 MIN_PARALLEL_EVENTS = 50_000
 """Fewer are measured before other processes have started."""
+MAX_EVENTS_READ_AT_ONCE = 100_000
+"""Events of a trace up to which whoever shows it also measures it and recovers its files."""
 
 
 class MeasuredAttempt(Record):
@@ -391,24 +394,31 @@ def load_attempt_facts(store: Store, name: str) -> AttemptFacts:
     )
 
 
-def load_story(store: Store, name: str, rulebook: Rulebook) -> AttemptDetails:
+def load_story(
+    store: Store, name: str, rulebook: Rulebook, *, max_events: float = math.inf
+) -> AttemptDetails:
     """Load everything about one attempt, by its id or a prefix of it.
 
-    A measurement stored on the same basis is used.
+    A measurement stored on the same basis is used, else one is made and saved. A trace with more
+    than `max_events` is not read by rules: it has a stored measurement, or an empty one.
     """
     facts = load_attempt_facts(store, name)
     attempt, task, trace = facts.attempt, facts.task, facts.trace
     variant = store.load_variant(attempt.variant) if attempt.variant else None
-    basis = {attempt.id: facts.measurement_basis(rulebook)}
-    measurement = store.load_measurements(basis).get(attempt.id)
+    basis = facts.measurement_basis(rulebook)
+    measurement = store.load_measurements({attempt.id: basis}).get(attempt.id)
     handoffs: tuple[HandoffFacts, ...] = ()
-    if measurement is None or any(
-        isinstance(event, Handoff) for event in (trace.events if trace else ())
-    ):
+    events = trace.events if trace else ()
+    if len(events) > max_events:
+        measurement = measurement or Measurement(rules="")
+    elif measurement is None or any(isinstance(event, Handoff) for event in events):
         from closeloop.process.trace_measurement import list_handoff_facts, measure_reading
 
         reading = facts.build_reading(rulebook)
-        measurement = measurement or measure_reading(reading, rulebook)
+        if measurement is None:
+            measurement = measure_reading(reading, rulebook)
+            if trace is not None:
+                store.save_measurements([(attempt.id, basis, measurement)])
         handoffs = list_handoff_facts(reading, task.facts if task else ())
     return AttemptDetails(
         attempt=attempt,

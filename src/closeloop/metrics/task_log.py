@@ -10,6 +10,7 @@ from typing import Literal
 from closeloop.changes.file_kinds import is_test_file
 from closeloop.metrics.attempt_measuring import (
     LEAST_SHOWN,
+    MAX_EVENTS_READ_AT_ONCE,
     VERDICT,
     measure_attempts,
     measurement_basis,
@@ -169,7 +170,9 @@ def list_touched_files(
 
 
 def list_recovered_files(trace: Trace) -> tuple[TouchedFile, ...] | None:
-    """List the files changed by the edits in a recording; None if it has no edits."""
+    """List the files changed by the edits in a recording; None if it has no edits or is long."""
+    if len(trace.events) > MAX_EVENTS_READ_AT_ONCE:
+        return None
     from closeloop.process.edit_contents import recover_change
     from closeloop.process.trace_reading import build_reading
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import cache
-from importlib.resources import files
 from math import isnan
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -171,7 +171,7 @@ FOLDS = 5
 @cache
 def load_triage_prior() -> TriagePrior:
     """Load the prior that ships with closeloop; `quality/triage.py --write` fits it."""
-    text = files(__package__).joinpath("triage_prior.json").read_bytes()
+    text = Path(__file__).with_name("triage_prior.json").read_bytes()
     return msgspec.json.decode(text, type=TriagePrior)
 
 

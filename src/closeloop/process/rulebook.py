@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from types import ModuleType
 
 import msgspec
@@ -151,7 +151,7 @@ class GateDecision(Record):
 @cache
 def load_measured_quality() -> MeasuredQuality:
     """Load the counts that ship with closeloop; `make quality` and `make reading` write them."""
-    text = files(__package__).joinpath("quality.json").read_bytes()
+    text = Path(__file__).with_name("quality.json").read_bytes()
     return msgspec.json.decode(text, type=MeasuredQuality)
 
 

@@ -13,7 +13,6 @@ A message is one sentence that says what to do.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -64,6 +63,8 @@ def unknown_name_error(
 
     If there are many names, the message refers to the command `list_command`.
     """
+    import difflib
+
     names = sorted(set(known_names))
     if list_command and len(names) > MANY_NAMES:
         nearest = difflib.get_close_matches(name, names, n=3, cutoff=0.5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from math import sqrt
 from typing import Literal
 
@@ -378,6 +377,8 @@ class CompareReport(Record):
 
     def _repr_html_(self) -> str:
         """HTML for notebooks: the sides and the verdicts, with all text escaped."""
+        import html
+
         sides = [(side.name, side.tasks, side.attempts, side.scored) for side in self.sides]
         lines = "".join(f"<li>{html.escape(line)}</li>" for line in self.sentences())
         table = html_table(("", "tasks", "attempts", "scored"), sides)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import html
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
@@ -48,6 +47,7 @@ def resolve_record_types() -> None:
 
 def html_table(header: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
     """Build an HTML table for notebooks. All content is escaped; None is an empty cell."""
+    import html
 
     def html_row(cells: Iterable[object], tag: str) -> str:
         texts = ("" if cell is None else html.escape(str(cell)) for cell in cells)

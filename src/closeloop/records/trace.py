@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from typing import Any, Literal
 
 from closeloop.records.attempt import Exit, Usage
@@ -190,6 +189,8 @@ class Trace(Record):
 
     def _repr_html_(self) -> str:
         """HTML for notebooks: one row for each of the first events, with all text escaped."""
+        import html
+
         rows = [
             (event.number, event.lane, event.__struct_config__.tag, event_summary(event))
             for event in self.events[:MAX_HTML_EVENTS]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import sqlite3
@@ -531,7 +530,6 @@ _RESTARTING_STATES = ("57P01", "57P02", "57P03")
 _FUTURE_TRANSACTION = "22023"
 _TRANSACTION_ID_QUERY = text("SELECT txid_current_if_assigned()")
 """Returns None if nothing was written: then it does not matter whether it was committed."""
-_log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
@@ -602,11 +600,13 @@ class Reconnection:
 
     def report_waiting(self) -> None:
         """Log once, however many threads wait, that the store waits for the database."""
+        import logging
+
         with self._turn:
             if self._is_away:
                 return
             self._is_away = True
-        _log.warning(
+        logging.getLogger(__name__).warning(
             "%s does not respond: waiting up to %.0f seconds.", self.where, self.wait_seconds
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from statistics import fmean
+from math import fsum
 from typing import Any, get_args
 
 from msgspec.structs import asdict
@@ -103,7 +103,7 @@ class ScoreSection(StoreSection):
         for attempt, person, value in zip(columns.attempts, *people_and_values, strict=True):
             if 0 <= value <= 1:
                 votes.setdefault(attempt, {})[person] = value
-        return {attempt: fmean(values.values()) for attempt, values in votes.items()}
+        return {attempt: fsum(values.values()) / len(values) for attempt, values in votes.items()}
 
     def load_score_columns(
         self,

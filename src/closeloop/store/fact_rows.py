@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import socket
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
@@ -74,7 +73,7 @@ def _machine_name() -> str:
         namespace = Path("/proc/self/ns/pid").stat().st_ino
     except OSError:
         namespace = 0
-    return f"{socket.gethostname()}/{namespace}"
+    return f"{os.uname().nodename}/{namespace}"
 
 
 def _process_start(pid: int) -> str | None:

@@ -5,7 +5,6 @@ They are built with Python's operators, and rendered to text with their paramete
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
@@ -278,6 +277,8 @@ class Membership(SqlExpression):
         if rendering.dialect == "postgresql":
             array = rendering.add_parameter(SqlParameter(None, items))
             return f"{operand} <> ALL ({array})" if self.negated else f"{operand} = ANY ({array})"
+        import json
+
         json_items = rendering.add_parameter(SqlParameter(None, json.dumps(items)))
         operator = "NOT IN" if self.negated else "IN"
         return f"{operand} {operator} (SELECT value FROM json_each({json_items}))"  # noqa: S608 - only rendered parts

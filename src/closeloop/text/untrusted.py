@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from types import NoneType, UnionType
@@ -48,6 +46,8 @@ def parse_json(content: bytes, file: str) -> Any:
 
 def unknown_field_error(file: str, field: str, known_fields: Iterable[str]) -> BadInput:
     """`tasks/x.md: no field 'acceptence'. Did you mean 'acceptance'?`"""
+    import difflib
+
     parent, _, name = field.rpartition(".")
     names = sorted(known_fields)
     close_matches = difflib.get_close_matches(name, names, n=1)
@@ -127,6 +127,8 @@ class _RecordReader:
             raise BadInput(f"{location} must be {_TYPE_NAMES['object']}.")
 
     def _invalid_choice_error(self, value: Any, choices: tuple[Any, ...], path: str) -> BadInput:
+        import difflib
+
         close_matches = difflib.get_close_matches(str(value), choices, n=1)
         hint = f" Did you mean {close_matches[0]!r}?" if close_matches else ""
         return BadInput(
@@ -265,6 +267,8 @@ def reveal_hidden_text(text: str) -> str:
 
 def draw_seal(blocks: Sequence[TextBlock] = (), seal: str | None = None) -> str:
     """Return a random mark that none of the texts contains; the given one if it fits."""
+    import secrets
+
     texts = [part for block in blocks for part in (block.text, block.end or "")]
     while seal is None or any(seal in text for text in texts):
         seal = secrets.token_hex(SEAL_BYTES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import gc
 import os
@@ -175,6 +174,8 @@ def _lock_large_file(file: RecordingFile, folder: str) -> Iterator[None]:
     with open(Path(folder) / "large", "ab") as lock:  # noqa: PTH123
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+        import ctypes
+
         # Before the next one allocates as much; only some C libraries support it.
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).malloc_trim(0)

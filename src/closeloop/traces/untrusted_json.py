@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -163,17 +162,19 @@ def decode_json(content: bytes | str) -> Any:
             raise
     json_text = content if isinstance(content, str) else content.decode(errors="replace")
     try:
-        return _decode_strictly(
-            clean_unicode(json.dumps(_decode_leniently(json_text), ensure_ascii=False))
-        )
+        return _decode_strictly(clean_unicode(_without_odd_numbers(json_text)))
     except ValueError as error:
         raise msgspec.DecodeError(str(error)) from error
 
 
-def _decode_leniently(text: str) -> Any:
-    return json.loads(
+def _without_odd_numbers(text: str) -> str:
+    """Return JSON in which constants and numbers that msgspec refuses are null."""
+    import json
+
+    value = json.loads(
         text, parse_constant=_parse_constant, parse_float=_parse_float, parse_int=_parse_int
     )
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _parse_constant(_: str) -> None:

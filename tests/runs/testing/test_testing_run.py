@@ -308,6 +308,11 @@ ADDS = "describe('c', () => { it('adds', () => {}) })\n"
 FAILS = "describe('a (b)', () => { it('fails', () => { throw Error() }) })\n"
 NODE_TEST = 'const {describe, it} = require("node:test")\n'
 SUITES = {
+    "pytest": (
+        f"{sys.executable} -m pytest -p no:cacheprovider -o addopts= -k 'adds or fails' tests",
+        {"tests/test_a.py": "def test_adds(): pass\ndef test_fails(): assert 0\n"},
+        "tests/test_a.py::test_fails",
+    ),
     "python3": (
         "python3 -m unittest discover -s tests",
         {
