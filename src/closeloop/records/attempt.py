@@ -155,7 +155,7 @@ class Outcome(Record):
     """For fail: the violated conditions, most important first."""
 
 
-PassEvidence = Literal["confirmed", "reported", "weak"]
+PassEvidence = Literal["confirmed", "reported", "weak", "by answer"]
 
 
 class IntegrityCheck(Record):

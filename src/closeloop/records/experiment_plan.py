@@ -677,7 +677,8 @@ class GateReport(Record):
     rules: tuple[str, ...] = ()
     """The gating rules, whose findings count in `without findings`."""
     passes: dict[str, int] = {}
-    """Passes of the experiment that are `confirmed`, `reported`, `weak` or of `unknown evidence`.
+    """Passes of the experiment by evidence: `confirmed`, `reported`, `weak`, `by answer` or
+    `unknown evidence`.
     """
 
 
