@@ -397,7 +397,9 @@ def run_variants_table(results: ExperimentResults) -> Table:
         ("cost", format_total_cost),
         ("median seconds", lambda rows: _format_median([row.seconds for row in rows])),
     ):
-        table.add_row(name, *(measure(rows) for rows in by_variant))
+        cells = [measure(rows) for rows in by_variant]
+        if set(cells) != {"–"}:
+            table.add_row(name, *cells)
     if any(row.is_for_review for row in results.attempts):
         cells = [format_merge_count(rows, results.would_merge) for rows in by_variant]
         table.add_row("would merge / reviewed", *cells)

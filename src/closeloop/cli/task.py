@@ -110,8 +110,9 @@ def describe_last_run(run: LastRun | None) -> str:
     if run is None:
         return "never"
     names = ", ".join(run.variants)
+    when = f"{count_with_noun(run.days, 'day')} ago" if run.days else "today"
     return (
-        f"{run.at:%Y-%m-%d}, {count_with_noun(run.days, 'day')} ago,"
+        f"{run.at:%Y-%m-%d}, {when},"
         f" {count_with_noun(run.tasks, 'task')} by {names}"
         f" (experiment {run.experiment})"
     )
