@@ -157,12 +157,14 @@ def test_what_a_script_prints_is_its_answer_and_a_review_its_outcome(project, ca
     assert "What happened" not in shown
     assert "Tests" not in shown
     assert "awaiting review" in shown
+    assert "done, 1 for review" in closeloop(capsys, "list", "experiments")
     closeloop(capsys, "score", made[0]["id"], "would-merge=yes")
     assert "by review: 1 of 1 would merge it" in closeloop(capsys, "show", made[0]["id"])
     listed = closeloop(capsys, "list", "attempts")
     assert "by review" in listed
     assert "✓" in listed
     assert "awaiting review" not in listed
+    assert "for review" not in closeloop(capsys, "list", "experiments")
 
 
 def test_a_review_is_the_outcome_of_a_task_over_its_repeats_and_on_the_overview(project, capsys):

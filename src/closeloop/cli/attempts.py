@@ -163,7 +163,9 @@ def experiments_table(courses: list[ExperimentStatus]) -> Table:
             str(status.running),
             str(status.not_run),
             "–" if status.cost is None else f"${status.cost:.2f}",
-            status.state,
+            f"{status.state}, {status.for_review} for review"
+            if status.for_review
+            else status.state,
         )
     return table
 

@@ -455,6 +455,8 @@ class ExperimentStatus(Record):
     """Attempts that are running now."""
     not_run: int
     """Slots that wait, or that no run has filled."""
+    for_review: int = 0
+    """Attempts at tasks without a check that no person has reviewed."""
     cost: float | None
     """Cost of the tries made for it; None if unknown."""
     shared_cost: float | None = None
