@@ -335,7 +335,7 @@ def find(  # noqa: PLR0913 - one parameter for each flag
         print_json(row_maps, count)
     elif rows:
         print_parts(
-            attempts_table(rows, facts, {}, ()), optional=optional_columns(rows), below=("says",)
+            attempts_table(rows, facts, {}, ()), optional=optional_columns(rows), below=("match",)
         )
         if count > len(rows):
             print_line(
