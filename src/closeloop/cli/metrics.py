@@ -214,7 +214,7 @@ def render_metrics(report: MetricsReport) -> Iterator[RenderableType]:
         yield Text(GROUPED_NOTE if report.by else COVERAGE_NOTE, style="dim")
     if missing_names:
         names = ", ".join(name for name in by_name if name in missing_names)
-        yield Text(f"not recorded: {names}", style="dim")
+        yield Text(f"no data: {names}", style="dim")
     yield from render_scope_limits(report)
     for note in report.notes:
         yield Text(note, style="yellow")
@@ -257,6 +257,11 @@ def _family_table(
     return table
 
 
+def _counts_nothing(figure: MetricValue) -> bool:
+    """Whether all is known and nothing is to be counted: no work failed, none was repeated."""
+    return not figure.attempts and figure.coverage == 1
+
+
 def _note_beside_sum(figure: MetricValue, metric: Metric) -> str:
     """Say what is counted beside a sum, and of how many attempts it is known, if not of all."""
     if metric.kind != "sum":
@@ -292,7 +297,7 @@ def _grouped_family_table(
             group_figure = groups[group].get(name)
             text = Text(
                 format_metric_value(group_figure.value, by_name[name])
-                if group_figure and group_figure.attempts
+                if group_figure and not _counts_nothing(group_figure)
                 else "–",
                 justify="right",
             )
