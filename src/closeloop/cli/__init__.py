@@ -350,7 +350,7 @@ def build_app(words: Sequence[str], *, complete: bool = False) -> App:
 
     app = App(
         name="closeloop",
-        help="Measure whether your coding agents do good work.",
+        help="Find out whether your coding agents work, on your own repositories.",
         help_epilogue=GLOBAL_FLAGS_HELP,
         version=__version__,
         help_format="plaintext",  # Markdown would take a third of the start-up time
