@@ -500,7 +500,7 @@ def render_pair(pair: VariantComparison) -> Iterator[RenderableType]:
         yield secondary_rates_table(pair)
     same_names = [rate.metric for rate in pair.secondary if rate.first == rate.second]
     if same_names:
-        yield Text(f"same on both sides: {', '.join(same_names)}", style="dim")
+        yield Text(f"same on both sides: {'; '.join(same_names)}", style="dim")
 
 
 def compared_tasks_table(pair: VariantComparison) -> RenderableType:
