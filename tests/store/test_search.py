@@ -63,8 +63,8 @@ def found(store: Store, typed: str, **more: object) -> list[str]:
         ("<pr_description>\nTitle: Crash at zero\n</pr_description>", "Crash at zero"),
         ("word " * 60, "word " * 18 + "word…"),
         (
-            "Four tests fail when a discount is spread over the lines of an\ninvoice. Fix it.\n",
-            "Four tests fail when a discount is spread over the lines of an invoice. Fix it.",
+            "Four tests fail when a discount is spread over the lines of an\n`invoice`. Fix it.\n",
+            "Four tests fail when a discount is spread over the lines of an `invoice`. Fix it.",
         ),
         (f"# {'Heading ' * 9}\nText", ("Heading " * 9).strip()),
     ],

@@ -33,6 +33,8 @@ _REQUEST_HEADING = compile_lazily(
     re.MULTILINE | re.IGNORECASE,
 )
 _LIST_NUMBER = compile_lazily(r"\d{1,3}[.)]\s+")
+_CONTINUATION = compile_lazily(r"(?!\d{1,3}[.)]\s|```)[^\W_]|(?!```)[`'\"(“‘]")
+"""The start of a line that continues a sentence: no list, heading or fence."""
 _NO_TITLE = compile_lazily(
     r"\W*$|\(no content\)$|\[\[ ## [\w ]+ ## \]\]$|</?[\w:-]+(?: [^<>]*)?>$|```"
     r"|(?:hi|hello|hey|please|thanks)\b[\s,.!]*$"
@@ -73,12 +75,7 @@ def _count_wrapped_lines(lines: Sequence[str]) -> int:
     count = 0
     for line, next_line in pairwise(lines):
         ends = len(line) < MIN_WRAPPED_CHARS or line.rstrip().endswith((".", "!", "?", ":"))
-        if (
-            ends
-            or line.startswith("#")
-            or not next_line[:1].isalnum()
-            or _LIST_NUMBER.match(next_line)
-        ):
+        if ends or line.startswith("#") or not _CONTINUATION.match(next_line):
             break
         count += 1
     return count
