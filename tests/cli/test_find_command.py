@@ -121,6 +121,7 @@ def test_in_a_pipe_a_record_is_a_line_with_all_of_it(folder: Path) -> None:
     assert LONG_TITLE in first
     assert "2026-03-01 14:02" in first
     assert "missing-verification, repeated-failure, spiral" in first
+    assert [line for line in lines if line != line.rstrip()] == []
 
 
 def test_a_limit_does_not_change_how_many_there_are(folder: Path) -> None:

@@ -268,7 +268,7 @@ def _has_plain_cells(column: Column) -> bool:
 
 
 def _print_unwrapped(output: Console, table: Table) -> None:
-    """Print one line per record; line breaks in cells become spaces."""
+    """Print one line per record, as long as its text; line breaks in cells become spaces."""
     from rich.text import Text
 
     for column in table.columns:
@@ -279,9 +279,12 @@ def _print_unwrapped(output: Console, table: Table) -> None:
         ]
         column.width = _column_width(column)
     needed_width = sum(COLUMN_PADDING + (column.width or 0) for column in table.columns)
+    table.caption_justify = "left"
     output.width = max(PIPE_WIDTH, needed_width)
-    output.print(table)
+    with output.capture() as printed:
+        output.print(table)
     output.width = PIPE_WIDTH
+    output.file.write("".join(f"{line.rstrip()}\n" for line in printed.get().splitlines()))
 
 
 def _print_fitted(
