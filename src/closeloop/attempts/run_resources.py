@@ -79,6 +79,10 @@ async def open_run_resources(
         for resolved_variant in resolved_variants.values():
             if resolved_variant.model is not None:
                 prepare_variant_model(gateway, resolved_variant)
+            elif resolved_variant.variant.agent == "builtin":
+                from closeloop.agents.builtin import missing_model_error  # loads the agent
+
+                raise missing_model_error(resolved_variant.variant.name)
         yield RunResources(
             settings=settings,
             root=root,
