@@ -211,6 +211,7 @@ def test_what_a_notebook_shows_is_escaped_and_short() -> None:
         assert "&lt;script&gt;" in page
         assert len(page) < 40_000
     assert repr(trace) == f"<Trace {HOSTILE}: 199 events, 0 lanes>"
+    assert "<td>agent message</td>" in trace._repr_html_()
 
 
 def test_column_types_follow_the_records() -> None:

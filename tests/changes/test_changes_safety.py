@@ -63,9 +63,7 @@ def test_without_ruff_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr("sysconfig.get_path", lambda name: "/nowhere")
         (one,) = unsafe_code.check(inspection)
     assert isinstance(one, Unmeasured)
-    assert one.reason == (
-        "ruff failed: it is not installed: install it with pip install 'closeloop[check]'"
-    )
+    assert one.reason == ("ruff is not installed: install it with pip install 'closeloop[check]'")
 
 
 @pytest.mark.parametrize(

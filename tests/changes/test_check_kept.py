@@ -99,7 +99,7 @@ def test_files_that_closeloop_writes_are_left_out_until_git_tracks_them(
     changed = [file["path"] for file in json.loads(printed.out)["change"]["files"]]
     assert changed == ["cart.py", "models/deploy.yaml", "tasks/jobs.py"]
     assert (
-        "closeloop: left out: closeloop.toml and 1 file in models/ and 3 files in tasks/ "
+        "closeloop: left out: closeloop.toml, 1 file in models/ and 3 files in tasks/ "
         "(only for closeloop, not tracked by git)\n" in printed.err
     )
     subprocess.run(["git", "add", "tasks/a.md"], cwd=repo, check=True)

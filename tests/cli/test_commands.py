@@ -413,6 +413,9 @@ def test_a_command_tells_all_of_itself_wherever_help_is_typed(tmp_path):
     told = typed(tmp_path, "run", "--help").stdout
     assert "Finished attempts are saved" in told
     assert typed(tmp_path, "--help", "run").stdout == told
+    assert told.startswith("Usage: closeloop run [OPTIONS]")
+    # What is wrapped in the source is wrapped again to fit.
+    assert "│                   unscored ones; `grades` only grades them again." in told
 
 
 def test_help_is_quick_and_complete(tmp_path):

@@ -81,11 +81,14 @@ def test_a_check_without_its_tools_names_the_command_that_installs_them(tmp_path
         "sysconfig.get_path = lambda name: '/nowhere'\n"
         "os.environ['PATH'] = '/usr/bin:/bin'\n"
         "from closeloop.cli import main\n"
-        "main(['check', 'HEAD', '--tier', 'quality', '--json'])"
+        "main(['check', 'HEAD', '--tier', 'quality', '--format', 'terminal', "
+        "'--format', 'json=report.json'])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "code after a return needs ast-grep: install it with pip install" in done.stdout
-    assert "ty is not installed: install it with pip install 'closeloop[check]'" in done.stdout
+    report = (tmp_path / "report.json").read_text()
+    assert "code after a return needs ast-grep: install it with pip install" in report
+    assert "ty is not installed: install it with pip install 'closeloop[check]'" in report
+    assert "dead-code, hallucinated-name, unsafe-code: install ruff, ty and ast-grep" in done.stdout

@@ -142,6 +142,8 @@ def test_what_is_found_is_marked_and_counted(folder: Path) -> None:
     assert lines[3].startswith("2 of 6")
     answer = json.loads(typed(folder, "find", "invoice", "--json", "--since", "2026-03-05").stdout)
     assert answer["total"] == 2
+    shown = on_terminal(110, folder, "find", "invoice", "--limit", "1", "--sort", "cost")
+    assert any(line.strip().startswith("match ") and "[invoice]" in line for line in shown)
     assert [one["id"] for one in answer["items"]] == [IDS[5], IDS[4]]
     assert answer["items"][0]["snippet"]["match"] == "invoice"
     until = json.loads(typed(folder, "find", "invoice", "--json", "--until", "2026-03-02").stdout)

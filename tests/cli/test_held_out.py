@@ -196,7 +196,7 @@ def test_after_a_look_numbers_go_on_with_dev_alone(project, capsys):
     }
     assert outcomes["sealed"] is None
     assert outcomes["question"] in ("pass", "fail")
-    [taken] = [one for one in events if one["kind"] == "look.taken"]
+    [taken] = [one for one in events if one["kind"] == "tasks.unsealed"]
     assert (taken["details"]["reason"], taken["details"]["tasks"]) == ("a new prompt", 1)
 
 

@@ -84,7 +84,7 @@ def test_a_new_task_needs_only_its_request(
 ) -> None:
     init(repo, untried=True)
     monkeypatch.chdir(repo / "pkg")
-    new("rounding", prompt="Fix the rounding.", json=True)
+    new("rounding", request="Fix the rounding.", json=True)
     said = json.loads(capsys.readouterr().out.partition("and the reference).\n")[2])
     task = load_task(Path(said["file"]), repo, lambda repo, revision: revision)
     assert (task.id, task.prompt) == ("rounding", "Fix the rounding.")
@@ -92,8 +92,8 @@ def test_a_new_task_needs_only_its_request(
     assert not task.acceptance.is_given
     with pytest.raises(BadInput, match="already exists"):
         new("rounding")
-    with pytest.raises(BadInput, match="The prompt is empty"):
-        new("nothing", prompt=" ")
+    with pytest.raises(BadInput, match="The request is empty"):
+        new("nothing", request=" ")
 
 
 def test_a_new_task_without_its_request_takes_over_the_test_command(

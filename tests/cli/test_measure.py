@@ -138,6 +138,9 @@ def test_a_gate_without_a_baseline_says_how_to_keep_one(
     code, _, err = typed(capsys, "gate")
     assert code == 2
     assert "closeloop gate --save" in err
+    code, _, err = typed(capsys, "measure", "no/such.jsonl")
+    assert code == 2
+    assert "no/such.jsonl is not a file, a folder or the id of an attempt." in err
     assert typed(capsys, "gate", "--save")[0] == 0
     code, out, _ = typed(capsys, "gate")
     assert code == 0

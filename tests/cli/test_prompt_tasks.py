@@ -42,7 +42,9 @@ def closeloop(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0
 
 def test_prompts_run_as_they_are_and_await_review(project, capsys):
     for name, prompt in PROMPTS.items():
-        assert f"closeloop run {name}" in closeloop(capsys, "task", "new", name, "--prompt", prompt)
+        assert f"closeloop run {name}" in closeloop(
+            capsys, "task", "new", name, "--request", prompt
+        )
     printed = closeloop(capsys, "run")
     assert printed.count("? awaiting review") == 6
     assert "6 attempts await blind, side-by-side review" in printed
@@ -64,7 +66,7 @@ def test_a_run_tells_of_a_crash_where_nothing_is_checked_and_of_tests_only_where
     settings = project / "closeloop.toml"
     program = f'[variants.sh]\nagent = "command"\n[variants.sh.settings]\nprogram = "{script}"\n'
     settings.write_text(settings.read_text() + program)
-    closeloop(capsys, "task", "new", "answer", "--prompt", PROMPTS["answer"])
+    closeloop(capsys, "task", "new", "answer", "--request", PROMPTS["answer"])
     printed = " ".join(closeloop(capsys, "run", "--variant", "sh").split())
     assert "? awaiting review; the agent crashed: " in printed
     assert "broke a passing test –" in printed
@@ -150,23 +152,25 @@ def test_what_a_script_prints_is_its_answer_and_a_review_its_outcome(project, ca
     settings = project / "closeloop.toml"
     program = f'[variants.sh]\nagent = "command"\n[variants.sh.settings]\nprogram = "{script}"\n'
     settings.write_text(settings.read_text() + program)
-    closeloop(capsys, "task", "new", "answer", "--prompt", PROMPTS["answer"])
+    closeloop(capsys, "task", "new", "answer", "--request", PROMPTS["answer"])
     made = json.loads(closeloop(capsys, "run", "--variant", "sh", "--json"))["attempts"]
     shown = closeloop(capsys, "show", made[0]["id"])
     assert "Final answer\n  It is 42." in shown
     assert "What happened" not in shown
     assert "Tests" not in shown
     assert "awaiting review" in shown
+    assert "done, 1 for review" in closeloop(capsys, "list", "experiments")
     closeloop(capsys, "score", made[0]["id"], "would-merge=yes")
     assert "by review: 1 of 1 would merge it" in closeloop(capsys, "show", made[0]["id"])
     listed = closeloop(capsys, "list", "attempts")
     assert "by review" in listed
     assert "✓" in listed
     assert "awaiting review" not in listed
+    assert "for review" not in closeloop(capsys, "list", "experiments")
 
 
 def test_a_review_is_the_outcome_of_a_task_over_its_repeats_and_on_the_overview(project, capsys):
-    closeloop(capsys, "task", "new", "answer", "--prompt", PROMPTS["answer"])
+    closeloop(capsys, "task", "new", "answer", "--request", PROMPTS["answer"])
     made = json.loads(closeloop(capsys, "run", "--json"))["attempts"]
     for one, word in zip(made, ("yes", "no"), strict=True):
         closeloop(capsys, "score", one["id"], f"would-merge={word}")

@@ -171,9 +171,17 @@ def test_the_reference_passes_and_doing_nothing_fails(tried_demo: Path, name: st
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_the_reference_stays_in_scope(demo: Path, name: str) -> None:
+def test_the_reference_stays_in_scope_and_changes_no_existing_test(demo: Path, name: str) -> None:
+    """Its tests would be those of the grade, and call functions that another right change lacks."""
     task = task_of(demo, name)
-    assert files_out_of_scope(task, parse_patch(task.reference or "")) == ()
+    reference = parse_patch(task.reference or "")
+    assert files_out_of_scope(task, reference) == ()
+    changed_tests = [
+        file.path
+        for file in reference.files
+        if file.path.startswith("tests/") and file.status != "added"
+    ]
+    assert changed_tests == []
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -290,7 +290,7 @@ def test_a_replay_is_exported_by_name_and_passes_no_gate_and_no_review(tmp_path:
     assert f'"attempt":"{replay}"' not in typed(tmp_path, "export", "--table", "scores").stdout
     gated = typed(tmp_path, "gate", "--threshold", "passed=0.5")
     assert (gated.returncode, gated.stdout) == (2, "")
-    assert "has only replays" in gated.stderr
+    assert "has no attempts that count" in gated.stderr
 
 
 # Who may say what

@@ -545,7 +545,8 @@ def test_a_reference_may_change_how_tests_are_run(project, grader):
 
 def test_an_answer_is_matched_with_the_last_message(grader):
     task = Task(id="q", prompt="Which?", acceptance=Acceptance(answer=r"(?i)\butf-8\b"))
-    assert grader.grade(task, "", summary="It is UTF-8.").outcome.result == "pass"
+    right = grader.grade(task, "", summary="It is UTF-8.")
+    assert (right.outcome.result, right.evidence) == ("pass", "by answer")
     graded = grader.grade(task, "", summary="It is latin-1.")
     assert "does not match" in graded.outcome.reasons[-1]
     assert grader.grade(task, "").outcome.result == "fail"

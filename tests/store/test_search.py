@@ -62,6 +62,11 @@ def found(store: Store, typed: str, **more: object) -> list[str]:
         ("<system-reminder>be kind</system-reminder>\nAdd a test", "Add a test"),
         ("<pr_description>\nTitle: Crash at zero\n</pr_description>", "Crash at zero"),
         ("word " * 60, "word " * 18 + "word…"),
+        (
+            "Four tests fail when a discount is spread over the lines of an\n`invoice`. Fix it.\n",
+            "Four tests fail when a discount is spread over the lines of an `invoice`. Fix it.",
+        ),
+        (f"# {'Heading ' * 9}\nText", ("Heading " * 9).strip()),
     ],
 )
 def test_a_title_is_the_first_line_that_says_what_is_asked(said: str, title: str) -> None:

@@ -137,7 +137,7 @@ def project(tmp_path: Path) -> Path:
         msgspec.json.encode({"name": "judge", "dialogues": dialogues})
     )
     for name, prompt in TYPED.items():
-        closeloop(tmp_path, "task", "new", name, "--prompt", prompt)
+        closeloop(tmp_path, "task", "new", name, "--request", prompt)
     for file, prompt in WRITTEN.items():
         (tmp_path / "tasks" / file).write_text(prompt)
     return tmp_path

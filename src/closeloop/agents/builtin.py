@@ -586,11 +586,14 @@ class BuiltinAgent:
 
 def require_model(assignment: Assignment) -> Model:
     if assignment.model is None:
-        name = assignment.variant.name
-        raise BadInput(
-            f"The built-in agent needs a model: give --model, or set one for the variant {name!r}."
-        )
+        raise missing_model_error(assignment.variant.name)
     return assignment.model
+
+
+def missing_model_error(variant: str) -> BadInput:
+    return BadInput(
+        f"The built-in agent needs a model: give --model, or set one for the variant {variant!r}."
+    )
 
 
 def check_sampling_settings(assignment: Assignment) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def started_event(slot: ScheduledAttempt, retry: int) -> LogEvent:
 
 def blocked_event(slot: ScheduledAttempt, reason: str) -> LogEvent:
     """Build the event of a try that a limit prevented."""
-    return _slot_event(slot, "guardrail.held", why=reason)
+    return _slot_event(slot, "guardrail.blocked", why=reason)
 
 
 def ended_events(result: AttemptResult, task: Task) -> tuple[LogEvent, ...]:

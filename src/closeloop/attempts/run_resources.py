@@ -37,6 +37,7 @@ from closeloop.sandbox.sandbox_ladder import find_sandbox
 from closeloop.sandbox.workspaces import WorkspaceBase, WorkspacePool
 from closeloop.statistics.rate_comparison import detectable_difference, detectable_on_these_tasks
 from closeloop.store import Store
+from closeloop.store.metrics_section import AttemptSpan
 from closeloop.tasks.task_sets import hide_task
 from closeloop.text.redaction import redact_proof
 
@@ -78,6 +79,10 @@ async def open_run_resources(
         for resolved_variant in resolved_variants.values():
             if resolved_variant.model is not None:
                 prepare_variant_model(gateway, resolved_variant)
+            elif resolved_variant.variant.agent == "builtin":
+                from closeloop.agents.builtin import missing_model_error  # loads the agent
+
+                raise missing_model_error(resolved_variant.variant.name)
         yield RunResources(
             settings=settings,
             root=root,
@@ -247,11 +252,27 @@ def read_experiment_status(
         done=filled,
         running=running,
         not_run=max(0, total - filled - running),
+        for_review=_count_for_review(store, experiment, tasks),
         cost=spent,
         shared_cost=store.experiments.shared_cost(experiment),
         begun=store.experiments.first_start_time(experiment.id),
         state=state,
     )
+
+
+def _count_for_review(store: Store, experiment: Experiment, tasks: Sequence[Task | None]) -> int:
+    """Count the attempts at tasks without a check that no person has reviewed."""
+    digests = [task.digest for task in tasks if task and not task.acceptance.is_given]
+    if not digests:
+        return 0
+    rows = store.list_attempts(task_digests=digests, variants=experiment.variants)
+    waiting = {
+        row.id
+        for row in rows
+        if row.is_for_review and row.replay_of is None and row.number <= experiment.repeats
+    }
+    span = AttemptSpan(attempts=tuple(waiting))
+    return len(waiting - store.scores.load_merging_shares(span).keys())
 
 
 def _belongs_to(key: str, experiment: Experiment) -> bool:

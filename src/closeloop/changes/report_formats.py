@@ -27,7 +27,7 @@ from closeloop.records.finding import SEVERITIES, Finding, Rule, Unmeasured
 from closeloop.records.record import Record
 from closeloop.text.patches import sum_line_counts
 from closeloop.text.untrusted import make_visible
-from closeloop.text.wording import format_percent, truncate_words
+from closeloop.text.wording import INSTALL_CHECK_TOOLS, format_percent, truncate_words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -247,7 +247,17 @@ def render_terminal_report(report: ChangeReport) -> Iterator[RenderableType]:
     silenced = sum(finding.silenced is not None for finding in report.findings)
     if silenced:
         yield Text(f"{plural_phrase(silenced, 'finding')} silenced.", style="dim")
-    for entry in unmeasured_by_reason(report):
+    unmeasured = unmeasured_by_reason(report)
+    without_tools = [one for one in unmeasured if one.reason.endswith(INSTALL_CHECK_TOOLS)]
+    if len(without_tools) > 1:
+        rules = ", ".join(one.rule for one in without_tools)
+        yield Text(
+            f"checked only in part: {make_visible(rules)}: install ruff, ty and ast-grep with "
+            "pip install 'closeloop[check]'",
+            style="dim",
+        )
+        unmeasured = [one for one in unmeasured if one not in without_tools]
+    for entry in unmeasured:
         yield Text(
             f"not checked: {make_visible(entry.rule)}: {make_visible(entry.reason)}", style="dim"
         )

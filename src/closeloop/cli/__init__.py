@@ -15,6 +15,8 @@ from closeloop.records.errors import Fault
 
 if TYPE_CHECKING:
     from cyclopts import App, CycloptsError
+    from cyclopts.help import DefaultFormatter, HelpPanel
+    from rich.console import Console, ConsoleOptions
 
 
 # Shared by all commands: help, shell completion, global flags and usage errors.
@@ -348,10 +350,11 @@ def build_app(words: Sequence[str], *, complete: bool = False) -> App:
 
     app = App(
         name="closeloop",
-        help="Measure whether your coding agents do good work.",
+        help="Find out whether your coding agents work, on your own repositories.",
         help_epilogue=GLOBAL_FLAGS_HELP,
         version=__version__,
         help_format="plaintext",  # Markdown would take a third of the start-up time
+        help_formatter=HelpFormatter(),
         default_parameter=Parameter(negative=(), show_default=_format_default),
         result_action="return_value",
         suppress_keyboard_interrupt=False,
@@ -389,6 +392,31 @@ def build_app(words: Sequence[str], *, complete: bool = False) -> App:
             elif is_named or complete:
                 parents[name].default(_import_function(target))
     return app
+
+
+class HelpFormatter:
+    """Prints help as cyclopts does; lines wrapped in the source are joined, and wrapped to fit."""
+
+    def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
+        from rich.text import Text
+
+        for entry in panel.entries:
+            text = getattr(entry.description, "primary_renderable", None)
+            if isinstance(text, Text):
+                entry.description.primary_renderable = Text(" ".join(text.plain.split("\n")))
+        self._default(console, options, panel)
+
+    def render_usage(self, console: Console, options: ConsoleOptions, usage: object) -> None:
+        self._default.render_usage(console, options, usage)
+
+    def render_description(self, console: Console, options: ConsoleOptions, text: object) -> None:
+        self._default.render_description(console, options, text)
+
+    @property
+    def _default(self) -> DefaultFormatter:
+        from cyclopts.help import DefaultFormatter  # imported for help alone
+
+        return DefaultFormatter()
 
 
 def _import_function(target: str) -> Callable[..., object]:

@@ -163,7 +163,9 @@ def experiments_table(courses: list[ExperimentStatus]) -> Table:
             str(status.running),
             str(status.not_run),
             "–" if status.cost is None else f"${status.cost:.2f}",
-            status.state,
+            f"{status.state}, {status.for_review} for review"
+            if status.for_review
+            else status.state,
         )
     return table
 
@@ -333,7 +335,7 @@ def find(  # noqa: PLR0913 - one parameter for each flag
         print_json(row_maps, count)
     elif rows:
         print_parts(
-            attempts_table(rows, facts, {}, ()), optional=optional_columns(rows), below=("says",)
+            attempts_table(rows, facts, {}, ()), optional=optional_columns(rows), below=("match",)
         )
         if count > len(rows):
             print_line(

@@ -232,7 +232,8 @@ def describe_left_out(paths: Sequence[str]) -> str:
         for folder, count in folders.items()
         if folder
     ]
-    return f"left out: {' and '.join(parts)} (only for closeloop, not tracked by git)"
+    listed = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+    return f"left out: {listed} (only for closeloop, not tracked by git)"
 
 
 def apply_check_subject(

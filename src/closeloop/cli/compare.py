@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
     from closeloop.metrics.attempt_groups import AttemptPair, ComparedFile
     from closeloop.process.rulebook import Rulebook
-    from closeloop.records.estimate import CompareReport, Metric, TwoEstimates, VariantComparison
+    from closeloop.records.estimate import (
+        CompareReport,
+        Metric,
+        SecondaryMetric,
+        TwoEstimates,
+        VariantComparison,
+    )
     from closeloop.records.experiment_plan import (
         Baseline,
         GateDemands,
@@ -158,8 +164,8 @@ def run_gate(
     )
     if not current_results:
         raise BadInput(
-            f"Experiment {experiment.id} has only replays and controls, which do not count: choose "
-            "another one with --experiment."
+            f"Experiment {experiment.id} has no attempts that count, as replays and controls do "
+            "not: choose another one with --experiment."
         )
     return compare_with_baseline(
         baseline,
@@ -192,9 +198,15 @@ def save_baseline(
     """Save an experiment as the baseline for later ones."""
     from closeloop.cli.console import print_json, print_line
     from closeloop.metrics.attempt_measuring import list_experiment_attempts
+    from closeloop.records.errors import BadInput
     from closeloop.records.experiment_plan import Baseline
 
     ids = tuple(row.id for row in list_experiment_attempts(store, experiment))
+    if not ids:
+        raise BadInput(
+            f"Experiment {experiment.id} has no attempts yet: run it again to continue, or choose "
+            "another one with --experiment."
+        )
     baseline = Baseline(
         name=name, experiment=experiment.id, attempts=ids, at=datetime.now(UTC), reason=reason
     )
@@ -483,9 +495,12 @@ def render_pair(pair: VariantComparison) -> Iterator[RenderableType]:
         )
     yield Text()
     yield cost_ratio_table(pair)
-    if pair.secondary:
+    if differing_rates(pair):
         yield Text()
         yield secondary_rates_table(pair)
+    same_names = [rate.metric for rate in pair.secondary if rate.first == rate.second]
+    if same_names:
+        yield Text(f"same on both sides: {'; '.join(same_names)}", style="dim")
 
 
 def compared_tasks_table(pair: VariantComparison) -> RenderableType:
@@ -560,6 +575,11 @@ EXPLORATORY_NOTES = {
 }
 
 
+def differing_rates(pair: VariantComparison) -> list[SecondaryMetric]:
+    """Return the other rates that are not the same on both sides."""
+    return [rate for rate in pair.secondary if rate.first != rate.second]
+
+
 def secondary_rates_table(pair: VariantComparison) -> RenderableType:
     """Build a table of the other rates, most certain differences first."""
     from rich.table import Table
@@ -575,7 +595,7 @@ def secondary_rates_table(pair: VariantComparison) -> RenderableType:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("")
     for rate in sorted(
-        pair.secondary,
+        differing_rates(pair),
         key=lambda secondary_rate: (secondary_rate.adjusted is None, secondary_rate.adjusted or 0),
     ):
         table.add_row(

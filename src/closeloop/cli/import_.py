@@ -195,8 +195,11 @@ def import_tables(tally: ImportSummary) -> Iterator[RenderableType]:
     notes = [
         (tally.unchanged, "unchanged file", "unchanged files"),
         (tally.unwanted, "excluded by the filters", "excluded by the filters"),
-        (tally.others, "file that is not a recording", "files that are not recordings"),
     ]
+    if has_readable_recording(tally):  # else the warning says it
+        notes.append(
+            (tally.others, "file that is not a recording", "files that are not recordings")
+        )
     if line := " · ".join(count_with_noun(*note) for note in notes if note[0]):
         yield Text(line, style="dim")
     if tally.redacted:

@@ -66,7 +66,7 @@ class ChangeAnswer(Record):
     tools: tuple[ToolResultAnswer, ...] = ()
     findings: tuple[FindingAnswer, ...]
     risk: RiskLevel | None = None
-    not_looked_at: tuple[str, ...] = ()
+    not_checked: tuple[str, ...] = ()
 
 
 class TraceArguments(Record):
@@ -269,7 +269,7 @@ def answer_for_change(report: ChangeReport) -> ChangeAnswer:
         ),
         findings=tuple(map(answer_for_finding, counted_findings[:MAX_FINDINGS])),
         risk=report.risk.level if report.risk else None,
-        not_looked_at=tuple(
+        not_checked=tuple(
             f"{unmeasured.rule}: {unmeasured.reason}" for unmeasured in report.unmeasured
         ),
     )

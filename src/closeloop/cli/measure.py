@@ -224,6 +224,8 @@ def measure(
     rulebook = project_rulebook(project.settings)
     paths = [Path(source) for source in sources if Path(source).exists()]
     ids = [source for source in sources if not Path(source).exists()]
+    if missing_path := next((name for name in ids if not name.isalnum()), None):
+        raise BadInput(f"{missing_path} is not a file, a folder or the id of an attempt.")
     if ids and not has_store(project.settings, project.root):
         raise BadInput(
             f"There is no file or folder {ids[0]!r}, and no store here with an attempt of that id."

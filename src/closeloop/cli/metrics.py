@@ -124,6 +124,8 @@ NARROW_COLUMNS = ("attempts",)
 
 def print_cost_report(*, json: bool) -> None:
     """Print what work cost, by several dimensions; a missing cost is not zero."""
+    from rich.text import Text
+
     from closeloop.cli.console import print_json, print_parts
     from closeloop.metrics.work_summary import compute_cost_report
 
@@ -133,7 +135,8 @@ def print_cost_report(*, json: bool) -> None:
         print_json(report)
         return
     sides = [part for side in report.sides for part in render_cost_side(side)]
-    print_parts(*render_metrics(report.whole), *sides, optional=NARROW_COLUMNS)
+    note = Text("After the slash the number of tasks.", style="dim")
+    print_parts(*render_metrics(report.whole), *sides, *sides and [note], optional=NARROW_COLUMNS)
 
 
 def render_cost_side(side: MetricsReport) -> Iterator[RenderableType]:
@@ -185,6 +188,10 @@ def definitions_table(metrics: list[Metric]) -> Iterator[RenderableType]:
     yield table
 
 
+COVERAGE_NOTE = "Coverage is 100 % where it is not shown."
+GROUPED_NOTE = "In brackets the 95 % interval; after the slash the number of tasks."
+
+
 def render_metrics(report: MetricsReport) -> Iterator[RenderableType]:
     """Render one table per family; metrics without data are listed once, not shown as zero."""
     from rich.text import Text
@@ -203,11 +210,11 @@ def render_metrics(report: MetricsReport) -> Iterator[RenderableType]:
         yield Text()
         yield table(family, list(figures), by_name)
     yield Text()
-    if not report.by and known_figures:
-        yield Text("Coverage is 100 % where it is not shown.", style="dim")
+    if known_figures:
+        yield Text(GROUPED_NOTE if report.by else COVERAGE_NOTE, style="dim")
     if missing_names:
         names = ", ".join(name for name in by_name if name in missing_names)
-        yield Text(f"not recorded: {names}", style="dim")
+        yield Text(f"no data: {names}", style="dim")
     yield from render_scope_limits(report)
     for note in report.notes:
         yield Text(note, style="yellow")
@@ -250,6 +257,11 @@ def _family_table(
     return table
 
 
+def _counts_nothing(figure: MetricValue) -> bool:
+    """Whether all is known and nothing is to be counted: no work failed, none was repeated."""
+    return not figure.attempts and figure.coverage == 1
+
+
 def _note_beside_sum(figure: MetricValue, metric: Metric) -> str:
     """Say what is counted beside a sum, and of how many attempts it is known, if not of all."""
     if metric.kind != "sum":
@@ -284,7 +296,9 @@ def _grouped_family_table(
         for name in names:
             group_figure = groups[group].get(name)
             text = Text(
-                format_metric_value(group_figure.value, by_name[name]) if group_figure else "–",
+                format_metric_value(group_figure.value, by_name[name])
+                if group_figure and not _counts_nothing(group_figure)
+                else "–",
                 justify="right",
             )
             if group_figure and group_figure.low is not None:

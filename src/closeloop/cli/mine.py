@@ -44,7 +44,7 @@ def mine(  # noqa: PLR0913 - one parameter for each flag
     limit
         Stop when this many mined tasks exist; run again with a higher limit to continue.
     since
-        Only commits since then, as git writes dates: 2024-01-01, "2 years ago".
+        Only commits since then: 24h, 7d, 104w, or a date such as 2024-01-01.
     minutes
         Stop after this many minutes.
     test_runs
@@ -57,11 +57,19 @@ def mine(  # noqa: PLR0913 - one parameter for each flag
     import anyio
 
     from closeloop.cli.console import print_json, require_positive_flags
+    from closeloop.cli.import_ import parse_since
     from closeloop.tasks.miner import MiningOptions
 
     require_positive_flags(limit=limit, test_runs=test_runs, jobs=jobs, minutes=minutes)
     seconds = None if minutes is None else 60 * minutes
-    options = MiningOptions(limit=limit, since=since, seconds=seconds, repeats=test_runs, jobs=jobs)
+    start = parse_since(since)
+    options = MiningOptions(
+        limit=limit,
+        since=start.isoformat() if start else None,
+        seconds=seconds,
+        repeats=test_runs,
+        jobs=jobs,
+    )
     titles: dict[str, str] = {}
     mined = anyio.run(_run_mining, from_, options, model, titles)
     if json:

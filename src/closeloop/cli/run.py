@@ -363,6 +363,9 @@ def render_outcome_cell(rows: Sequence[AttemptRow], would_merge: Mapping[str, fl
     return cell if rows else Text("not finished", style="dim")
 
 
+ASKED_ROW = "asked about unclear requests"
+
+
 def run_variants_table(results: ExperimentResults) -> Table:
     """Build a table of each variant's totals. Counts, not rates: few tasks prove little."""
     from closeloop.metrics.metric_definitions import count_passes, describe_passes
@@ -381,7 +384,7 @@ def run_variants_table(results: ExperimentResults) -> Table:
         ("passed / scored", format_pass_count),
         ("passes", lambda rows: describe_passes(count_passes(rows)) or "–"),
         ("not scored", lambda rows: _format_count(rows, lambda row: row.is_unscored)),
-        ("asked about unclear requests", lambda rows: format_asked_count(rows, ambiguous_tasks)),
+        (ASKED_ROW, lambda rows: format_asked_count(rows, ambiguous_tasks)),
         ("spiralled", count_rule("spiral")),
         ("incomplete brief to a sub-agent", count_rule("dropped-brief")),
         ("made a false claim", count_rule("false-claim")),
@@ -397,7 +400,8 @@ def run_variants_table(results: ExperimentResults) -> Table:
         ("cost", format_total_cost),
         ("median seconds", lambda rows: _format_median([row.seconds for row in rows])),
     ):
-        table.add_row(name, *(measure(rows) for rows in by_variant))
+        if ambiguous_tasks or name != ASKED_ROW:
+            table.add_row(name, *(measure(rows) for rows in by_variant))
     if any(row.is_for_review for row in results.attempts):
         cells = [format_merge_count(rows, results.would_merge) for rows in by_variant]
         table.add_row("would merge / reviewed", *cells)

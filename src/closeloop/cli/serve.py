@@ -438,7 +438,8 @@ def script(file: Path, *, port: int = 0) -> None:
             print_line(f"  OPENAI_BASE_URL={address}/v1  ANTHROPIC_BASE_URL={address}")
             await anyio.sleep_forever()
 
-    anyio.run(serve_model_script)
+    with suppress(KeyboardInterrupt):
+        anyio.run(serve_model_script)
 
 
 # `closeloop admin app`: a GitHub App of your own, whose webhooks `closeloop serve` receives

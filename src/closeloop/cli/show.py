@@ -585,6 +585,7 @@ EVIDENCE_WORDS = {
     "reported": "unconfirmed: the tests could not be confirmed in a second process",
     "unconfined": "unconfirmed: graded without a sandbox",
     "weak": "weak: based on exit codes only",
+    "by answer": "by answer: the last message matches; no tests ran",
 }
 
 

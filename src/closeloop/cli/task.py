@@ -110,8 +110,9 @@ def describe_last_run(run: LastRun | None) -> str:
     if run is None:
         return "never"
     names = ", ".join(run.variants)
+    when = f"{count_with_noun(run.days, 'day')} ago" if run.days else "today"
     return (
-        f"{run.at:%Y-%m-%d}, {count_with_noun(run.days, 'day')} ago,"
+        f"{run.at:%Y-%m-%d}, {when},"
         f" {count_with_noun(run.tasks, 'task')} by {names}"
         f" (experiment {run.experiment})"
     )
@@ -571,16 +572,16 @@ def _try_once(discovery: Discovery, root: Path) -> Mapping[str, CommandTrial]:
         return {}
 
 
-def new(name: str, *, prompt: str | None = None, json: JsonFlag = False) -> None:
+def new(name: str, *, request: str | None = None, json: JsonFlag = False) -> None:
     """Create a task file, with the fields that can be detected filled in.
 
-    With --prompt the task can run immediately: reviewers and judges score the results.
+    With --request the task can run immediately: reviewers and judges score the results.
 
     Parameters
     ----------
     name
         The task's id: letters, digits, '.', '_' and '-'.
-    prompt
+    request
         The request to the agent; if omitted, write it into the file.
     """
     from closeloop.cli.config import find_repository_root, load_project
@@ -590,8 +591,8 @@ def new(name: str, *, prompt: str | None = None, json: JsonFlag = False) -> None
     from closeloop.tasks.task_files import render_new_task, require_valid_id, write_new_file
 
     require_valid_id(name, "The name of a task")
-    if prompt is not None and not prompt.strip():
-        raise BadInput("The prompt is empty: describe what the agent should do.")
+    if request is not None and not request.strip():
+        raise BadInput("The request is empty: describe what the agent should do.")
     project = load_project(Path.cwd())
     folder = project.root / project.settings.tasks
     root = find_repository_root(folder.resolve())
@@ -599,7 +600,7 @@ def new(name: str, *, prompt: str | None = None, json: JsonFlag = False) -> None
         raise BadInput(f"{folder} is not in a git repository: create one with `git init`.")
     head_commit = resolve_commit(root, "HEAD")
     path = folder / f"{name}.md"
-    write_new_file(path, render_new_task(name, project.settings.commands, head_commit, prompt))
+    write_new_file(path, render_new_task(name, project.settings.commands, head_commit, request))
     if json:
         print_json({"file": str(path), "id": name, "base": head_commit})
         return
@@ -607,7 +608,7 @@ def new(name: str, *, prompt: str | None = None, json: JsonFlag = False) -> None
     print_line(
         f"Next: `closeloop run {name}`, then score the results with `closeloop "
         "review`; or add a check to the file."
-        if prompt
+        if request
         else "Next: write the prompt and the check, then verify the task with `closeloop "
         "task check`."
     )

@@ -70,7 +70,7 @@ def build_look_event(run: HeldOutRun) -> LogEvent:
         "tasks": run.count,
         "experiment": run.experiment,
     }
-    return LogEvent(kind="look.taken", at=run.at, details=details)
+    return LogEvent(kind="tasks.unsealed", at=run.at, details=details)
 
 
 def overuse_warning(run: HeldOutRun, earlier: Sequence[HeldOutRun]) -> str | None:

@@ -63,9 +63,13 @@ def join_names(names: Iterable[str]) -> str:
 
 
 def describe_failures(failures: CheckFailures) -> str:
-    """Describe the first failure, and the number of others."""
+    """Describe the first failure, and the number of others.
+
+    A message whose values are replaced by placeholders says less than the test's name.
+    """
     key, message = next(iter(failures.errors.items()))
-    first = truncate_line(f"{key} ({message})" if message else key, 2 * MAX_QUOTE_CHARS)
+    has_values = message and "#" not in message and "''" not in message
+    first = truncate_line(f"{key} ({message})" if has_values else key, 2 * MAX_QUOTE_CHARS)
     other_count = len(failures.errors) - 1
     return f"{first} and {other_count} more" if other_count else first
 

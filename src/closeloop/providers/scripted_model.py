@@ -383,6 +383,11 @@ def _build_arguments(
             raise BadInput(
                 f"{script.path}: {tool.name!r} does not take text: give its arguments by name."
             )
+    if not tools:
+        raise BadInput(
+            f"{script.path}: a turn uses the tool {action.tool!r}, but the request offers none: "
+            "give the text of the answer with `say`, or use another model here."
+        )
     fault = unknown_name_error("tool", action.tool, (tool.name for tool in tools))
     raise BadInput(f"{script.path}: {fault}")
 

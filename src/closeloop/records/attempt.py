@@ -155,7 +155,7 @@ class Outcome(Record):
     """For fail: the violated conditions, most important first."""
 
 
-PassEvidence = Literal["confirmed", "reported", "weak"]
+PassEvidence = Literal["confirmed", "reported", "weak", "by answer"]
 
 
 class IntegrityCheck(Record):
@@ -194,8 +194,8 @@ class Grade(Record):
     integrity: tuple[IntegrityCheck, ...] = ()
     """The conditions that a pass must meet, and whether it does."""
     evidence: PassEvidence | None = None
-    """How a pass is known: tests confirmed in a second process, reported once, or exit codes only.
-    """
+    """How a pass is known: tests confirmed in a second process, reported once, exit codes only, or
+    the agent's answer."""
     files_precision: float | None = None
     files_recall: float | None = None
     """Share of the reference's changed files that the attempt changed too."""

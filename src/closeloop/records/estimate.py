@@ -245,9 +245,9 @@ class MetricValue(Record):
     """
     method: str | None = None
     more: dict[str, float] = {}
-    """For a distribution `p90` and `worst`; also side counts: of the pass rate the passes that are
-    `confirmed`, `reported`, `weak` or of `unknown evidence`; `unconfirmed`, `tests-only`, and for a
-    failure mode its sources."""
+    """For a distribution `p90` and `worst`; also side counts: of the pass rate the passes by
+    evidence (`confirmed`, `reported`, `weak`, `by answer`, `unknown evidence`); `unconfirmed`,
+    `tests-only`, and for a failure mode its sources."""
 
 
 class ScopeLimit(Record):
@@ -291,7 +291,8 @@ class VariantSide(Record):
     scored: int
     coverage: float | None
     passes: dict[str, int] = {}
-    """Number of passes that are `confirmed`, `reported`, `weak` or of `unknown evidence`."""
+    """Number of passes by evidence: `confirmed`, `reported`, `weak`, `by answer` or `unknown
+    evidence`."""
 
 
 class TaskPair(Record):
@@ -379,9 +380,20 @@ class CompareReport(Record):
         """HTML for notebooks: the sides and the verdicts, with all text escaped."""
         import html
 
-        sides = [(side.name, side.tasks, side.attempts, side.scored) for side in self.sides]
+        levels: dict[str, str] = {}
+        for pair in self.pairs:
+            values = ((pair.first, pair.comparison.first), (pair.second, pair.comparison.second))
+            for name, value in values:
+                if value is not None:
+                    text = f"{value:.0%}" if pair.kind == "rate" else f"{value:.3g} {pair.unit}"
+                    levels.setdefault(name, text.strip())
+        sides = [
+            (side.name, side.tasks, side.attempts, side.scored, levels.get(side.name, "–"))
+            for side in self.sides
+        ]
         lines = "".join(f"<li>{html.escape(line)}</li>" for line in self.sentences())
-        table = html_table(("", "tasks", "attempts", "scored"), sides)
+        primary = next((pair.primary for pair in self.pairs), "value")
+        table = html_table(("", "tasks", "attempts", "scored", primary), sides)
         return f"{table}<ul>{lines}</ul>"
 
     def sentences(self) -> tuple[str, ...]:

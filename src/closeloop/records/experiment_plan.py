@@ -455,6 +455,8 @@ class ExperimentStatus(Record):
     """Attempts that are running now."""
     not_run: int
     """Slots that wait, or that no run has filled."""
+    for_review: int = 0
+    """Attempts at tasks without a check that no person has reviewed."""
     cost: float | None
     """Cost of the tries made for it; None if unknown."""
     shared_cost: float | None = None
@@ -677,7 +679,8 @@ class GateReport(Record):
     rules: tuple[str, ...] = ()
     """The gating rules, whose findings count in `without findings`."""
     passes: dict[str, int] = {}
-    """Passes of the experiment that are `confirmed`, `reported`, `weak` or of `unknown evidence`.
+    """Passes of the experiment by evidence: `confirmed`, `reported`, `weak`, `by answer` or
+    `unknown evidence`.
     """
 
 

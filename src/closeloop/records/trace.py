@@ -185,14 +185,15 @@ class Trace(Record):
     """Unreadable records: reason → count."""
 
     def __repr__(self) -> str:
-        return f"<Trace {self.reader}: {len(self.events)} events, {len(self.lanes)} lanes>"
+        lanes = "1 lane" if len(self.lanes) == 1 else f"{len(self.lanes)} lanes"
+        return f"<Trace {self.reader}: {len(self.events)} events, {lanes}>"
 
     def _repr_html_(self) -> str:
         """HTML for notebooks: one row for each of the first events, with all text escaped."""
         import html
 
         rows = [
-            (event.number, event.lane, event.__struct_config__.tag, event_summary(event))
+            (event.number, event.lane, event_kind(event), event_summary(event))
             for event in self.events[:MAX_HTML_EVENTS]
         ]
         hidden_count = len(self.events) - len(rows)
@@ -203,6 +204,12 @@ class Trace(Record):
 
 MAX_HTML_EVENTS = 50
 MAX_SUMMARY_CHARS = 160
+
+
+def event_kind(event: AnyEvent) -> str:
+    """Return `command`, `edit` and the like; of a message who sent it."""
+    kind = str(event.__struct_config__.tag)
+    return f"{event.role} {kind}" if isinstance(event, Message) else kind
 
 
 def event_summary(event: AnyEvent) -> str:

@@ -337,7 +337,7 @@ def events_from_change(old: PullRow | None, row: PullRow, pull: PullRequest) -> 
         reason = block_reason(pull)
         if reason is not None or row.last_push == "passed":
             yield _make_event(
-                pull, "pull.held" if reason else "pull.ready", pull.told, {"why": reason}
+                pull, "pull.blocked" if reason else "pull.ready", pull.told, {"why": reason}
             )
 
 

@@ -19,6 +19,8 @@ MAX_DETAIL_CHARS = 240
 MAX_REQUEST_CHARS = 20_000
 MAX_REQUEST_LINE_CHARS = 400
 MAX_TITLE_LINES = 60
+MIN_WRAPPED_CHARS = 60
+"""Shorter lines end where their author wanted."""
 _SLASH_COMMAND = compile_lazily(r"<command-name>\s*(/?[^<\n]{1,80}?)\s*</command-name>")
 _REQUEST_ELEMENT = compile_lazily(
     r"<(pr_description|issue_description|issue|problem_statement|task_description|user_query)>"
@@ -31,6 +33,8 @@ _REQUEST_HEADING = compile_lazily(
     re.MULTILINE | re.IGNORECASE,
 )
 _LIST_NUMBER = compile_lazily(r"\d{1,3}[.)]\s+")
+_CONTINUATION = compile_lazily(r"(?!\d{1,3}[.)]\s|```)[^\W_]|(?!```)[`'\"(“‘]")
+"""The start of a line that continues a sentence: no list, heading or fence."""
 _NO_TITLE = compile_lazily(
     r"\W*$|\(no content\)$|\[\[ ## [\w ]+ ## \]\]$|</?[\w:-]+(?: [^<>]*)?>$|```"
     r"|(?:hi|hello|hey|please|thanks)\b[\s,.!]*$"
@@ -56,12 +60,25 @@ def describe_attempt(
     for number, line in enumerate(lines[:MAX_TITLE_LINES]):
         plain_line = _plain_line(line)
         if not _NO_TITLE.match(plain_line[:MAX_REQUEST_LINE_CHARS]):
-            first = truncate_at_word(plain_line, MAX_TITLE_CHARS)
-            cut = plain_line[len(first) - 1 :] if first.endswith("…") else ""
-            return first, _shorten_detail("\n".join((cut, *lines[number + 1 :])))
+            wrapped_count = _count_wrapped_lines(lines[number:MAX_TITLE_LINES])
+            text = " ".join((plain_line, *map(str.strip, lines[number + 1 :][:wrapped_count])))
+            first = truncate_at_word(text, MAX_TITLE_CHARS)
+            cut = text[len(first) - 1 :] if first.endswith("…") else ""
+            return first, _shorten_detail("\n".join((cut, *lines[number + 1 + wrapped_count :])))
     if request:
         return truncate_at_word(request, MAX_TITLE_CHARS), None
     return (_title_without_request(trace) if trace and trace.events else None), None
+
+
+def _count_wrapped_lines(lines: Sequence[str]) -> int:
+    """Return how many of the lines after the first continue its sentence: text wrapped by hand."""
+    count = 0
+    for line, next_line in pairwise(lines):
+        ends = len(line) < MIN_WRAPPED_CHARS or line.rstrip().endswith((".", "!", "?", ":"))
+        if ends or line.startswith("#") or not _CONTINUATION.match(next_line):
+            break
+        count += 1
+    return count
 
 
 def _title_without_request(trace: Trace) -> str:

@@ -94,6 +94,8 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     python = [file for file in files if file.path.endswith((".py", ".pyw"))][:MAX_FILES]
     try:
         findings += _check_with_ruff(python, inspection) if python else ()
+    except FileNotFoundError as fault:
+        findings.append(Unmeasured(rule=rules[0].name, reason=str(fault)))
     except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as fault:
         findings.append(Unmeasured(rule=rules[0].name, reason=f"ruff failed: {fault}"[:300]))
     return findings
@@ -167,5 +169,5 @@ def find_ruff() -> str:
     own_ruff = Path(sysconfig.get_path("scripts")) / "ruff"
     program = str(own_ruff) if own_ruff.exists() else shutil.which("ruff")
     if program is None:
-        raise FileNotFoundError(f"it is not installed: {INSTALL_CHECK_TOOLS}")
+        raise FileNotFoundError(f"ruff is not installed: {INSTALL_CHECK_TOOLS}")
     return program

@@ -350,8 +350,10 @@ def evidence_of(
 
     Without a sandbox, code may have altered the second process.
     """
-    if outcome.result != "pass" or not after.commands:
+    if outcome.result != "pass":
         return None
+    if not after.commands:
+        return "by answer"
     held_checks = {check.name for check in checks if check.state == "held"}
     if is_confined and held_checks >= {"confirmed", "perturbed"}:
         return "confirmed"

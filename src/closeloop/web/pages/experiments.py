@@ -78,7 +78,7 @@ class Ends(Record):
     failed: int
     unscored: int
     passes: dict[str, int] = {}
-    """Passes that are `confirmed`, `reported`, `weak` or of `unknown evidence`."""
+    """Passes that are `confirmed`, `reported`, `weak`, `by answer` or of `unknown evidence`."""
 
 
 class VariantEnds(Ends):

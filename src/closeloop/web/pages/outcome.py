@@ -263,7 +263,7 @@ class TestsView(Record):
     notes: tuple[str, ...]
     integrity: tuple[IntegrityCheck, ...] = ()
     evidence: str | None = None
-    """How a pass is known: `confirmed`, `reported`, `unconfined` or `weak`."""
+    """How a pass is known: `confirmed`, `reported`, `unconfined`, `weak` or `by answer`."""
 
 
 class ChecksView(Record):
