@@ -771,10 +771,10 @@ class RuleIndex:
                 ages.update(rule)
         self._note_rule(rule)
         self._load_vectors([rule])
-        for repo, vectors in self._indexes.items():
-            if rule.repo in (None, repo):
+        for indexed_repo, vectors in self._indexes.items():
+            if rule.repo in (None, indexed_repo):
                 new_rows = self._build_vectors([rule] if rule.state != "retired" else [])
-                self._indexes[repo] = replace_rule_vectors(vectors, rule.id, new_rows)
+                self._indexes[indexed_repo] = replace_rule_vectors(vectors, rule.id, new_rows)
 
     def _derive_rule(self, rule: TeamRule, *, always: bool) -> TeamRule:
         """Return an untouched rule as its first example has it; retired if it has no example."""
