@@ -10,6 +10,8 @@ import pytest
 import small_project
 from closeloop.cli import main
 
+pytestmark = pytest.mark.usefixtures("warm_path")
+
 FIXTURES = Path(__file__).parents[1] / "traces" / "fixtures"
 
 

@@ -14,6 +14,8 @@ from closeloop.store import open_store
 from closeloop.web.page import PageContext
 from closeloop.web.pages.overview import overview
 
+pytestmark = pytest.mark.usefixtures("warm_path")
+
 PROMPTS = {
     "fix": "`add` subtracts: make it add.",
     "triple": "Add `triple` to the calculator.",
