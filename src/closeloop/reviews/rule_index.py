@@ -766,8 +766,8 @@ class RuleIndex:
             rule = self._derive_rule(rule, always=always)
         self.store.memory.save_learned_rule(replace(rule, examples=tuple(changed)))
         self._rules[rule.id] = rule
-        for repo, ages in self._ages.items():
-            if rule.repo in (None, repo):
+        for name, ages in self._ages.items():
+            if rule.repo in (None, name):
                 ages.update(rule)
         self._note_rule(rule)
         self._load_vectors([rule])
