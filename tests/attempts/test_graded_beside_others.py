@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
@@ -17,6 +18,7 @@ from closeloop.attempts.attempt_execution import (
     attempt_identity,
 )
 from closeloop.attempts.experiment_run import (
+    RunContext,
     RunState,
     open_run_context,
     plan_experiment,
@@ -24,7 +26,7 @@ from closeloop.attempts.experiment_run import (
 )
 from closeloop.cli.config import load_project
 from closeloop.records.attempt import Attempt, Usage
-from closeloop.records.experiment_plan import AttemptOrder, AttemptResult
+from closeloop.records.experiment_plan import AttemptOrder, AttemptResult, ExperimentPlan
 from closeloop.records.settings import ExperimentSettings
 from closeloop.tasks.task_files import select_tasks
 
@@ -34,6 +36,23 @@ pytestmark = pytest.mark.usefixtures("warm_path")
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     return small_project.build(tmp_path, sandbox="none")
+
+
+def build_run(
+    plan: ExperimentPlan,
+    context: RunContext,
+    make: Callable[[AttemptOrder, EndAgentWork], Awaitable[AttemptResult]],
+    jobs: int = 1,
+) -> RunState:
+    return RunState(
+        plan=plan,
+        context=context,
+        executor=AttemptExecutor(make=make, places=jobs),
+        jobs=jobs,
+        pace=AttemptPacer(plan.experiment, context.store),
+        mode="fill",
+        report_progress=lambda progress: None,
+    )
 
 
 def test_the_next_agent_begins_while_the_work_of_another_is_graded(project: Path) -> None:
@@ -56,15 +75,7 @@ def test_the_next_agent_begins_while_the_work_of_another_is_graded(project: Path
         tasks = select_tasks(settings, project, ["question"])
         async with open_run_context(settings, project, ("closer",), {}) as context:
             plan = plan_experiment(context, tasks, ExperimentSettings(repeats=3))
-            run = RunState(
-                plan=plan,
-                context=context,
-                executor=AttemptExecutor(make=make, places=1),
-                pace=AttemptPacer(plan.experiment, context.store),
-                mode="fill",
-                report_progress=lambda progress: None,
-            )
-            await run_attempts(run)
+            await run_attempts(build_run(plan, context, make))
             assert len(context.store.list_attempts()) == 3
 
     anyio.run(go)
@@ -99,16 +110,7 @@ def test_a_variant_keeps_to_its_own_number_of_jobs(project: Path) -> None:
         tasks = select_tasks(settings, project, ["question"])
         async with open_run_context(settings, project, ("closer", "spiraller"), {}) as context:
             plan = plan_experiment(context, tasks, ExperimentSettings(repeats=5))
-            run = RunState(
-                plan=plan,
-                context=context,
-                executor=AttemptExecutor(make=make, places=4),
-                jobs=4,
-                pace=AttemptPacer(plan.experiment, context.store),
-                mode="fill",
-                report_progress=lambda progress: None,
-            )
-            await run_attempts(run)
+            await run_attempts(build_run(plan, context, make, jobs=4))
             assert len(context.store.list_attempts()) == 10
 
     anyio.run(go)
@@ -149,7 +151,6 @@ def test_a_cost_is_counted_once_when_its_attempt_is_saved(project: Path) -> None
         tasks = select_tasks(settings, project, ["question"])
         async with open_run_context(settings, project, ("closer",), {}) as context:
             plan = plan_experiment(context, tasks, ExperimentSettings(repeats=4, budget=1.0))
-            pace = AttemptPacer(plan.experiment, context.store)
 
             async def make(order: AttemptOrder, end_agent_work: EndAgentWork) -> AttemptResult:
                 spent.append(0.6)
@@ -158,15 +159,7 @@ def test_a_cost_is_counted_once_when_its_attempt_is_saved(project: Path) -> None
                 attempt = Attempt(**identity, exit="finished", usage=Usage(cost=0.6))
                 return AttemptResult(attempt=attempt)
 
-            run = RunState(
-                plan=plan,
-                context=context,
-                executor=AttemptExecutor(make=make, places=1),
-                pace=pace,
-                mode="fill",
-                report_progress=lambda progress: None,
-            )
-            await run_attempts(run)
+            await run_attempts(build_run(plan, context, make))
             assert context.store.experiments.total_cost(plan.experiment) == pytest.approx(1.2)
 
     anyio.run(go)
