@@ -242,6 +242,20 @@ def test_a_wide_table_of_groups_becomes_several_that_fit(monkeypatch: pytest.Mon
     assert len(in_a_pipe.getvalue().splitlines()) == 4
 
 
+def test_a_line_separator_in_a_cell_does_not_end_a_row_in_a_pipe() -> None:
+    table = Table(box=None)
+    table.add_column("what")
+    table.add_column("why")
+    table.add_row("one\u2028title", "slow")
+    in_a_pipe = io.StringIO()
+    with redirect_stdout(in_a_pipe):
+        print_parts(table)
+    header, row, end = in_a_pipe.getvalue().split("\n")
+    assert (header.split(), end) == (["what", "why"], "")
+    assert "one\u2028title" in row
+    assert row.endswith("slow")
+
+
 def test_show_keeps_the_head_of_a_request_and_the_end_of_an_output() -> None:
     lines = "\n".join(f"line {number}" for number in range(20))
     trace = Trace(

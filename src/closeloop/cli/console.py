@@ -284,7 +284,7 @@ def _print_unwrapped(output: Console, table: Table) -> None:
     with output.capture() as printed:
         output.print(table)
     output.width = PIPE_WIDTH
-    output.file.write("".join(f"{line.rstrip()}\n" for line in printed.get().splitlines()))
+    output.file.write("\n".join(line.rstrip(" ") for line in printed.get().split("\n")))
 
 
 def _print_fitted(
