@@ -104,12 +104,22 @@ def describe_run() -> dict[str, Any]:
 
 
 def _processor_name() -> str:
+    """The processor with its generation and clock: clouds give many the same name."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor())
+    # The first of each is that of the first core.
+    fields = {
+        name.strip(): value.strip()
+        for name, _, value in (line.partition(":") for line in reversed(lines))
+    }
+    if "model name" not in fields:
+        return platform.processor()
+    details = [f"{name} {fields[name]}" for name in ("cpu family", "model") if name in fields]
+    if "cpu MHz" in fields:
+        details.append(f"{float(fields['cpu MHz']) / 1000:.1f} GHz")
+    return ", ".join([fields["model name"], *details])
 
 
 def _git(*arguments: str) -> str:
