@@ -67,6 +67,25 @@ def test_another_value_in_the_same_assertion_is_the_same_failure() -> None:
     assert len(found("spiral", events)) == 1
 
 
+def test_taking_a_fix_back_is_no_fix() -> None:
+    """The check then shows what fails without any."""
+    error = {"error": TYPE_ERROR}
+    restore = "git checkout -- cart.py && python -m pytest -q"
+    events = [
+        pytest_run("test_cart.py::test_total", **error),
+        edit(after="a = 1 + other"),
+        pytest_run("test_cart.py::test_total", **error),
+        edit(after="a = 2 + other"),
+        pytest_run("test_cart.py::test_total", **error),
+        pytest_run("test_cart.py::test_total", command=restore, **error),
+        pytest_run("test_cart.py::test_total", command=restore, **error),
+    ]
+    assert found("spiral", events) == []
+    events += [edit(after="a = 3 + other"), pytest_run("test_cart.py::test_total", **error)]
+    (finding,) = found("spiral", events)
+    assert "3 iterations" in finding.message
+
+
 def test_two_iterations_are_not_enough_and_the_threshold_can_be_set() -> None:
     events = []
     for number in range(2):

@@ -754,7 +754,7 @@ def _find_early_changes(
             and constraint.number < step.number < end
         ):
             is_tried = bool(trials) and trials[0].number < step.number
-            when = "the fault had been shown" if is_tried else "anything had been run"
+            when = "the fault had been shown" if is_tried else "a script or a test had been run"
             yield ConstraintBreach(step=step, what=f"changed {path} before {when}")
 
 

@@ -94,7 +94,8 @@ from closeloop.process.verification import (
 )
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import Edit
+from closeloop.records.trace import Command, Edit
+from closeloop.text.wording import compile_lazily
 
 rule = Rule(
     name="missing-verification",
@@ -110,6 +111,10 @@ MIN_PILE = 4
 """Code changes without a run that are too many even in a truncated recording."""
 _RUN_WISH = re.compile(
     r"\b(?:re-?run|run|execute)\b[^.\n]{0,40}\b(?:tests?|scripts?|suite|it|pytest|python\d?|bash)\b"
+)
+
+_SYNTAX_CHECK = compile_lazily(
+    r"\b(?:py_compile|compileall|ast\.parse\(|node (?:-c|--check)\b|bash -n\b|php -l\b|ruby -c\b)"
 )
 
 
@@ -145,6 +150,8 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     reason_clause = "no check ran since the first change"
     if earlier is not None:
         reason_clause = "nothing ran after that, unlike before"
+    if isinstance(backing.last.event, Command) and _SYNTAX_CHECK.search(backing.last.event.command):
+        reason_clause = "only its syntax was checked"
     numbers = (backing.last.number, earlier.number if earlier else backing.first.number)
     return [
         make_finding(

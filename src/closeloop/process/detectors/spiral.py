@@ -16,6 +16,9 @@ count, and neither does a change that only prints more. A script that is rewritt
 continues the row: each output is compared with the one before the fix. If the agent opens the
 result of each run, that result is compared and not the run's output.
 
+A check after `git checkout` or `git restore` of the changed files counts for no fix: it shows what
+fails without one.
+
 A check of fewer tests than before continues the row if it fails in the same tests. A different
 failing test, another kind of error in the same test, or one failure fewer ends the row: this is
 progress. So is a row in which more tests pass each time: new work beside a known failure.
@@ -175,7 +178,7 @@ def _failing_spirals(lane: LaneReading, min_count: float) -> Iterable[Finding]:
             fixes = [
                 iteration
                 for iteration in (row[1:] if begins else row)
-                if not _only_debugs(iteration)
+                if not (_only_debugs(iteration) or _only_restores(iteration))
             ]
             if len(fixes) >= min_count and not _shows_progress(fixes):
                 yield _build_finding(fixes, lane)
@@ -219,6 +222,14 @@ def _has_result(step: TraceStep) -> bool:
 def _only_debugs(iteration: Iteration) -> bool:
     """Whether its changes only add output for debugging, and no fix."""
     return all(map(_is_debug_change, iteration.changes))
+
+
+def _only_restores(iteration: Iteration) -> bool:
+    """Whether git takes its changes back: the check then shows the failures without any fix."""
+    return all(
+        step.effect is not None and set(step.effect.written) == {*step.effect.restored} != set()
+        for step in iteration.changes
+    )
 
 
 def _is_debug_change(step: TraceStep) -> bool:
