@@ -327,6 +327,9 @@ def test_a_long_trace_says_where_to_look_first() -> None:
     assert find_moments(replace(trace, events=trace.events[:7])) == ()
 
 
+REJECTED = "The user doesn't want to proceed with this tool use."
+
+
 def test_searches_without_a_match_and_doubts_are_no_failures_and_no_claims() -> None:
     """Nor are a command to the client, and what was stopped before it began, what one looks for."""
     trace = Trace(
@@ -339,8 +342,10 @@ def test_searches_without_a_match_and_doubts_are_no_failures_and_no_claims() -> 
             Message(number=3, lane="root", role="user", text="Mend it.", intent="request"),
             *(
                 Command(number=n, lane="root", command=f"grep -n x{n} a.py | head", exit_code=1)
-                for n in range(4, 12)
+                for n in range(4, 10)
             ),
+            Edit(number=10, lane="root", path="a.py", ok=False, error=REJECTED),
+            Message(number=11, lane="root", role="user", text=REJECTED, intent="correction"),
             Command(number=12, lane="root", command="pytest", exit_code=1),
             Message(number=13, lane="root", role="agent", text="It may be y?", intent="claim"),
         ),

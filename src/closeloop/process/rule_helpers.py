@@ -8,7 +8,7 @@ from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
 from closeloop.records.change import CheckFailures, LaneReading, TraceReading, TraceStep
-from closeloop.records.trace import Command, Edit, Read
+from closeloop.records.trace import AnyEvent, Command, Edit, Read
 from closeloop.text.client_markup import strip_client_markup
 
 # Results that several rules need of the same reading are computed once.
@@ -99,12 +99,14 @@ _CUT_SHORT_CAUSES = frozenset(("another call failed", "interrupted", "rejected")
 
 def fails_by_itself(step: TraceStep) -> bool:
     """Whether a failing step failed by itself, not because of another or an interrupt."""
-    event = step.event
+    return not is_cut_short(step.event)
+
+
+def is_cut_short(event: AnyEvent) -> bool:
+    """Whether the user, or the failure of another call, kept a call from being made or ending."""
     if isinstance(event, Command):
-        return event.stopped not in _CUT_SHORT_CAUSES
-    return not isinstance(event, Edit | Read) or not (event.error or "").startswith(
-        _NOT_RUN_MESSAGES
-    )
+        return event.stopped in _CUT_SHORT_CAUSES
+    return isinstance(event, Edit | Read) and (event.error or "").startswith(_NOT_RUN_MESSAGES)
 
 
 # Which of git's commands a step runs.

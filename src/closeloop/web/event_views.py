@@ -16,12 +16,14 @@ from closeloop.metrics.metric_figures import format_bounds, format_metric_value
 from closeloop.metrics.report_content import pair_with_metrics
 from closeloop.process.agent_claims import parse_claim
 from closeloop.process.command_analysis import analyse_command
+from closeloop.process.rule_helpers import is_cut_short
 from closeloop.providers.model_prices import add_cost, find_listed_prices
 from closeloop.records import trace as trace_records
 from closeloop.records.attempt import Usage
 from closeloop.records.estimate import Metric, MetricSeries, MetricsReport, MetricValue
 from closeloop.records.finding import Finding
 from closeloop.records.record import Record, Time
+from closeloop.text.client_markup import strip_client_markup
 from closeloop.traces.trace_export import lane_depths
 
 EventType = TypeVar("EventType", bound=trace_records.AnyEvent)
@@ -545,8 +547,8 @@ def add_worst_finding(
 
 
 def _is_mishap(event: trace_records.AnyEvent) -> bool:
-    """Whether it failed; a search that found nothing did not."""
-    if not has_failed(event):
+    """Whether it failed; a search that found nothing and a call that the user rejected did not."""
+    if not has_failed(event) or is_cut_short(event):
         return False
     return not (
         isinstance(event, trace_records.Command)
@@ -559,8 +561,13 @@ def _is_mishap(event: trace_records.AnyEvent) -> bool:
 def _first_objection(
     events: Sequence[trace_records.AnyEvent], messages: Sequence[trace_records.Message]
 ) -> tuple[trace_records.AnyEvent | None, MomentKind, str]:
-    """Return the user's first correction, else the first interruption of work that had begun."""
-    correction = _first(messages, lambda message: message.intent == "correction")
+    """Return the first correction in the user's own words, else the first interruption of work."""
+    correction = _first(
+        messages,
+        lambda message: (
+            message.intent == "correction" and bool(strip_client_markup(message.text).strip())
+        ),
+    )
     if correction is not None:
         return correction, "correction", "First correction by the user"
     began = next(
