@@ -65,12 +65,12 @@ def test_who_needs_to_run_nothing_may_say_that_it_is_done() -> None:
     assert fired(ask, edit("game.py"), PASS) == {"unverified-claim"}, "no test passed"
 
 
-
 def test_a_check_of_the_syntax_alone_is_named() -> None:
     script = "python - <<'E'\nfrom pathlib import Path\nimport py_compile\n"
     script += "Path('cart.py').write_text('a = 3')\npy_compile.compile('cart.py')\nE"
     (finding,) = found("missing-verification", [ASK, LOOK, {"run": {"command": script}}, DONE])
     assert finding.message == "cart.py was changed, but only its syntax was checked."
+
 
 def test_a_linter_is_a_run_after_which_changes_are_counted_anew() -> None:
     lint = {"run": {"command": "flake8 cart.py", "exit": 1, "output": "cart.py:1:1: F401 unused"}}
