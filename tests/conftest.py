@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import itertools
 import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, settings
 
 import postgres_server
 import small_project
@@ -24,16 +25,18 @@ from example_counts import scale_examples
 from slow_files import order_tests
 from warm_pytest import FOLDER, PYTHON, serve_pytest
 
+sys.path.append(str(Path(sys.prefix, "plugins")))
+hypothesis = importlib.import_module("hypothesis")
 # The same examples each time, on a slow machine too; `--hypothesis-profile=default` finds others.
-settings.register_profile(
+hypothesis.settings.register_profile(
     "repeatable",
     deadline=None,
     derandomize=True,
     max_examples=scale_examples(50),
     print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow],
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
-settings.load_profile("repeatable")
+hypothesis.settings.load_profile("repeatable")
 
 # How git is set up here, and what a terminal or a build says of itself, is no matter of tests.
 TOLD = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")

@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
+PLUGINS = Path(sys.prefix, "plugins")
+"""Where plug-ins are that no pytest which a test starts shall load."""
 MAX_RERUNS = 5
 PHASES = ("setup", "call", "teardown")
-ALONE = ("-n", "0", "-q", "--no-header", "-p", "no:cacheprovider")
+ALONE = ("-q", "--no-header", "-p", "no:cacheprovider")
 
 
 class Results:
@@ -67,6 +69,7 @@ def run_again(names: list[str]) -> list[str]:
 
 def main(arguments: list[str]) -> int:
     sys.path[0] = str(Path.cwd())  # as `python -m pytest` has it
+    sys.path.append(str(PLUGINS))
     results = Results()
     code = int(pytest.main(arguments, plugins=[results]))
     failed = list(results.failed)

@@ -28,9 +28,10 @@ def ran(folder: Path, *arguments: str, **files: str) -> tuple[int, list[str]]:
         (folder / f"test_{name}.py").write_text(text.replace("{name}", name))
     env = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
     # Without the plug-ins of whoever runs these tests, which take most of its time.
-    env |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plugin"}
+    env |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    plugins = ("-p", "xdist.plugin") if "-n" in arguments else ()
     result = subprocess.run(
-        [sys.executable, str(RERUN), "-p", "no:cacheprovider", *arguments],
+        [sys.executable, str(RERUN), "-p", "no:cacheprovider", *plugins, *arguments],
         cwd=folder,
         env=env,
         capture_output=True,

@@ -21,12 +21,13 @@ from closeloop.grading.integrity.probe import ProbeTest, Results
 from closeloop.grading.runner_reports import Status
 from closeloop.records.attempt import Grade
 from closeloop.records.attempt import IntegrityCheck as Check
+from rerun import PLUGINS
 from small_project import pytest_command
 from warm_pytest import PYTHON
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
-PYTEST = pytest_command(PYTHON)
+PYTEST = f"PYTHONPATH={PLUGINS} {pytest_command(PYTHON)}"
 UNITTEST = f"{sys.executable} -m unittest discover -v -s tests -t ."
 
 
