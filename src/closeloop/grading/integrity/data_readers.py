@@ -661,7 +661,7 @@ class AlteredData(Record):
     is_expectation: bool
     """Whether only what the tests compare with is another, so that no right change passes."""
     is_named: bool
-    """Whether the tests name one of the files."""
+    """Whether other files of the hidden tests name one of these."""
 
 
 def alter_test_data(
@@ -683,12 +683,12 @@ def alter_test_data(
             path for (path, section), new in zip(sections, altered, strict=True) if new != section
         ]
         if paths:
-            test_text = "".join(section for path, section in sections if path and is_test(path))
+            other_text = "".join(section for path, section in sections if path not in paths)
             return AlteredData(
                 patch="".join(altered),
                 paths=tuple(paths),
                 is_expectation=is_expectation,
-                is_named=any(PurePosixPath(path).stem in test_text for path in paths),
+                is_named=any(PurePosixPath(path).stem in other_text for path in paths),
             )
     return None
 
