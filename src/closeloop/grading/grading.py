@@ -674,7 +674,8 @@ class _Confirmation:
         """
         acceptance, reference = self._task.acceptance, self._task.reference
         test_files = set(map(path_in_test_id, self.chosen_tests[0]))
-        altered = alter_test_data(
+        altered = await anyio.to_thread.run_sync(
+            alter_test_data,
             acceptance.patch or "",
             lambda path: path in test_files or matches_globs(path, TEST_FILES),
             random.Random(self._token),  # noqa: S311 (`secrets` made the token)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from random import Random
 
@@ -240,7 +241,8 @@ def altered(path: str, *lines: str) -> tuple[list[str], bool] | None:
         ("tests/helper.py", "RATES = {", "'a': 1, (2, 3): 5}", False),
         ("tests/want.txt", "", "3 apples", True),
         ("tests/data/rows.csv", "", "1,2,3", False),
-        ("tests/data/rows.yaml", "answer: ", "17", True),
+        ("tests/data/rows.yaml", "wanted: ", "17", True),
+        ("tests/it.json", "[", '"a", "b \\" c", "don\'t", 2]', False),
     ],
 )
 def test_values_of_hidden_data_are_changed_and_its_form_is_kept(
@@ -252,6 +254,7 @@ def test_values_of_hidden_data_are_changed_and_its_form_is_kept(
     lines, only_expected = made
     assert (lines[:-1], only_expected) == (head, is_expectation)
     assert lines[-1].startswith(kept)
+    assert not path.endswith("json") or json.loads(lines[-1])
     assert lines[-1] != kept + changed
 
 

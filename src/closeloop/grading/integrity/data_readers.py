@@ -639,12 +639,12 @@ def _runs_product(sources: BaseSources, test: SourceText) -> bool:
 
 _EXPECTED = compile_lazily(
     r"(?<![a-z])(?:want|wanted|expect|expected|expectation|golden|gold|snap|snapshot|baseline"
-    r"|approved|output|out|result|answer)s?(?![a-z])",
+    r"|approved)s?(?![a-z])",
     re.IGNORECASE,
 )
-"""Names of what tests compare with; the input beside it has others."""
+"""Names of what tests can only compare with; a `result` may be input."""
 _KEY_OR_VALUE = compile_lazily(
-    r"(?P<text>\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')(?P<colon>[ \t]*:)?"
+    r"(?P<text>\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*')(?P<colon>[ \t]*:)?"
     r"|(?P<key>[A-Za-z_][\w-]*)[ \t]*[:=]"
     r"|(?P<number>(?<![\w.])\d+(?:\.\d+)?(?![\w.]))"
 )
