@@ -39,6 +39,7 @@ from prompt_injections import (
     INJECTIONS,
     LATER_INJECTIONS,
     MASK_INJECTIONS,
+    NOT_PREVENTED,
     REQUEST,
     Injection,
 )
@@ -285,7 +286,7 @@ def test_an_answer_with_a_dictated_quote_or_seal_does_not_count(injection: Injec
 
 @pytest.mark.parametrize("injection", EVERY)
 def test_no_injection_turns_a_model_that_obeys_every_word_it_sees(injection: Injection) -> None:
-    assert not wins(injection, obeys_to_the_letter(injection))
+    assert wins(injection, obeys_to_the_letter(injection)) is (injection.name in NOT_PREVENTED)
 
 
 def test_the_harness_sees_an_attacker_who_wins() -> None:
@@ -308,7 +309,7 @@ def test_the_tables_figures_are_those_that_are_measured() -> None:
             failed = with_tests.get(group, "–")
             asked = f"{once[group]} | {again[group]}"
             assert f"| {group} | {count} | 0 | {failed} | {asked} |" in page
-        assert f"| all | {len(table)} | 0 | 0 | {once.total()} | 0 |" in page
+        assert f"| all | {len(table)} | 0 | 0 | {once.total()} | {again.total()} |" in page
 
 
 # Seals

@@ -25,7 +25,7 @@ from test_sandbox_escape import TIERS, at_tier
 
 from closeloop.records.settings import SandboxSettings
 from closeloop.records.task import Limits
-from closeloop.sandbox import sandbox_ladder
+from closeloop.sandbox import machine_view, sandbox_ladder
 from closeloop.sandbox.machine_view import describe_sandbox_limits
 from closeloop.sandbox.workspaces import WorkspacePool
 from patience import PATIENCE
@@ -340,6 +340,16 @@ def test_sockets_of_others_below_readable_paths_are_closed(
         closed = workspaces.sandbox_limits.system_calls
         assert answers == ["readable", ["EACCES" if closed else None] * 3]
         assert closed is ("named Unix sockets" not in workspaces.sandbox_limits.note)
+
+
+def test_sockets_are_closed_below_the_folders_of_the_system_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine_view, "SYSTEM_FOLDERS", (str(tmp_path),))
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(tmp_path / "socket"))
+        view = machine_view.inspect_machine(SandboxSettings())
+        assert str(tmp_path / "socket") in machine_view.foreign_sockets(view)
 
 
 def test_command_lines_of_others_are_read_only_where_the_note_says_so(

@@ -154,6 +154,7 @@ slack-user xoxp-<d12>-<d12>-<d12>-<a32>
 slack-webhook https://hooks.slack.com/services/T<u10>/B<u10>/<a24>
 sourcegraph-token sgp_<h16>_<h40>
 square-access EAAAE<w59>
+square-access-short EAAAZ9<w38>
 square-application sq0atp-<w22>
 square-secret sq0csp-<w43>
 stripe-live sk_live_<a24>
@@ -224,6 +225,7 @@ kucoin_secret <h8>-<h4>-<h4>-<h4>-<h12>
 launchdarkly <w40>
 linear_client <h32>
 linkedin <l16>
+linked-in <l14>
 lob live_<h35>
 lob_publishable live_pub_<h31>
 looker <l20>

@@ -31,16 +31,23 @@ def test_a_secret_is_known_by_its_form(kind: str, template: str) -> None:
             assert is_found(context.format(secret), secret), context.format(secret)
 
 
+NAMED_CONTEXTS = (
+    *('{}_api_token = "{}"', '"{}_token": "{}"', "{}_SECRET_KEY='{}'"),
+    *('var {}Token string = "{}"', '${}Token .= "{}"', '{}_TOKEN :::= "{}"', '{}_TOKEN ?= "{}"'),
+    "<{0}Token>\n    {1}\n</{0}Token>",
+)
+"""As in JSON, Python, shells, Go, PHP, Makefiles and XML."""
+
+
 @pytest.mark.parametrize(
     ("service", "template"), NAMED_LINES, ids=[f"{one} {other}" for one, other in NAMED_LINES]
 )
 def test_the_key_of_a_service_is_known_by_its_name(service: str, template: str) -> None:
     for seed in SEEDS:
         secret = fill(template, seed)
-        for context in ('{}_api_token = "{}"', '"{}_token": "{}"', "{}_SECRET_KEY='{}'"):
-            assert is_found(context.format(service, secret), secret), context.format(
-                service, secret
-            )
+        for context in NAMED_CONTEXTS:
+            text = context.format(service, secret)
+            assert is_found(text, secret), text
 
 
 def test_nearly_two_hundred_kinds_are_known() -> None:
@@ -79,6 +86,8 @@ the secret is s.makeKubeConfigController2
 vault uses s.AcceptanceTimeoutSecondsNow
 facebook 2024-05-01 12:00:00|some-text-that-goes-on-and-on
 kind: Secret
+"password": "string?",
+<token>the-token-of-the-service</token>
 {"AWS::ApiGateway::ApiKey": "48205d4ffd7feba3"}
 """
 
@@ -106,6 +115,9 @@ def test_tokens_in_odd_places_are_known() -> None:
         (f"# airtable\nkey: {airtable}\n", airtable),
         ('<add key="ClearTextPassword" value="hunter2!x" />', "hunter2!x"),
         (f"BUNDLE_ENTERPRISE__CONTRIBSYS__COM={fill('<h8>:<h8>', 3)}", fill("<h8>:<h8>", 3)),
+        (f"bundle_gems__contribsys__com = '{fill('<h8>:<h8>', 3)}'", fill("<h8>:<h8>", 3)),
+        ("'secret_key' => 'sk_r0n4.{ANiVMdR^iN19_Q[m.ez&P,;'", "sk_r0n4.{ANiVMdR^iN19_Q[m.ez&P,;"),
+        ("xoxr-KipxEoGqcI", "xoxr-KipxEoGqcI"),
         (f"mcp__github__{fill('AKIA<t16>', 1)}", fill("AKIA<t16>", 1)),
     ):
         assert is_found(text, secret), text

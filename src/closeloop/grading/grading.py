@@ -43,7 +43,12 @@ from closeloop.grading.integrity.confirm import (
     run_probe,
     shows_failure,
 )
-from closeloop.grading.integrity.data_readers import list_added_sources, read_base_sources
+from closeloop.grading.integrity.data_readers import (
+    AlteredData,
+    alter_test_data,
+    list_added_sources,
+    read_base_sources,
+)
 from closeloop.grading.integrity.restore import (
     ADDED_TEST,
     CHANGED_TEST,
@@ -83,6 +88,7 @@ from closeloop.grading.tool_outcomes import (
     changed_paths,
     list_patch_paths,
     parse_change,
+    path_in_test_id,
     select_tests,
 )
 from closeloop.records.attempt import (
@@ -652,7 +658,55 @@ class _Confirmation:
 
     async def _confirm(self, probe: ProbeTests) -> list[IntegrityCheck]:
         patch, reference = self._context.submission.change.patch, self._task.reference
-        return await confirm_tests(probe, patch, reference, self.chosen_tests[0], self._token)
+        checks = await confirm_tests(probe, patch, reference, self.chosen_tests[0], self._token)
+        if any(check.state == "violated" for check in checks):
+            return checks
+        return [
+            await self._check_data(check) if check.name == "perturbed" else check
+            for check in checks
+        ]
+
+    async def _check_data(self, check: IntegrityCheck) -> IntegrityCheck:
+        """Return the check of wrong assertions, or of wrong data if tests pass with that.
+
+        It is violated if only expectations were wrong; a change may treat wrong input otherwise
+        than the reference.
+        """
+        acceptance, reference = self._task.acceptance, self._task.reference
+        test_files = set(map(path_in_test_id, self.chosen_tests[0]))
+        altered = await anyio.to_thread.run_sync(
+            alter_test_data,
+            acceptance.patch or "",
+            lambda path: path in test_files or matches_globs(path, TEST_FILES),
+            random.Random(self._token),  # noqa: S311 (`secrets` made the token)
+        )
+        if altered is None or (reference is None and not altered.is_named):
+            return check
+        patch = self._context.submission.change.patch
+        passed = await self._list_passing(patch, altered)
+        if passed and reference is not None:
+            passed -= await self._list_passing(reference, altered)
+        if passed and reference is not None:  # not by chance
+            passed &= await self._list_passing(patch, altered)
+        if not passed:
+            return check
+        is_violated = altered.is_expectation and reference is not None
+        return IntegrityCheck(
+            name="perturbed",
+            state="violated" if is_violated else "not applicable",
+            detail=f"{min(passed)} passes though {', '.join(altered.paths[:MAX_NAMED])} is wrong",
+        )
+
+    async def _list_passing(self, patch: str | None, altered: AlteredData) -> set[str]:
+        """Return the tests to fix that pass in a clean room with wrong data."""
+        context, acceptance, tests = self._context, self._task.acceptance, self.chosen_tests[0]
+        command = select_tests(acceptance.run or "", acceptance.runner, tests) or acceptance.run
+        narrow = msgspec.structs.replace(acceptance, run=command, commands=(), patch=altered.patch)
+        task = msgspec.structs.replace(self._task, acceptance=narrow)
+        run = await run_in_clean_room(
+            context.workspaces, context.base, task, patch, "after", context.steering
+        )
+        return _list_passed(run) & set(tests)
 
     async def _probe_unless_failing(self, patch: str | None, token: str, room: int) -> ProbeRun:
         run = await self._probe(patch, token, room)

@@ -133,7 +133,7 @@ def decode_texts(text: str) -> Iterator[str]:
 
 # Masking
 
-MASKING_VERSION = 3
+MASKING_VERSION = 4
 """Part of a judge's version, because masking affects the verdict."""
 MAX_CRITERION_DROP = 0.3
 """Largest acceptable drop of a criterion's score without the text."""

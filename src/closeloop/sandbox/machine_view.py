@@ -575,8 +575,7 @@ def foreign_sockets(view: MachineView) -> list[str]:
 
 @functools.cache
 def _folders_by_real_path(readable: tuple[str, ...]) -> dict[str, str]:
-    """Without the system's folders, where nobody puts sockets."""
-    return {os.path.realpath(path): path for path in readable if path not in SYSTEM_FOLDERS}
+    return {os.path.realpath(path): path for path in readable}
 
 
 @functools.cache

@@ -170,17 +170,18 @@ SECRET_FORMS = (
     Form(rule="shippo-token", words="shippo_", pattern=r"shippo_(?:live|test)_[a-fA-F0-9]{40}"),
     Form(rule="shopify-token", words="shpat_ shpca_ shppa_ shpss_",
          pattern=r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}"),
-    Form(rule="sidekiq-key", words="__CONTRIBSYS__COM",
-         pattern=r"__CONTRIBSYS__COM[\w.-]{0,20}[\W]{1,8}([a-f0-9]{8}:[a-f0-9]{8})"),
+    Form(rule="sidekiq-key", words="__CONTRIBSYS__COM __contribsys__com",
+         pattern=r"__(?i:CONTRIBSYS__COM)[\w.-]{0,20}[\W]{1,8}([a-f0-9]{8}:[a-f0-9]{8})"),
     Form(rule="slack-token", words="xoxa- xoxb- xoxe- xoxe. xoxo- xoxp- xoxr- xoxs- xapp-",
-         pattern=r"(?:xox[abeoprs]|xapp)[.-](?=[A-Za-z.-]*\d)[A-Za-z0-9.-]{10,}", entropy=3),
+         pattern=r"(?:xox[abeoprs]|xapp)[.-](?=[A-Za-z.-]*\d|\w*[a-z]\w*[A-Z])[A-Za-z0-9.-]{8,}",
+         entropy=3),
     Form(rule="slack-webhook", words="hooks.slack.com/",
          pattern=r"hooks\.slack\.com/(?:services|workflows|triggers)/([\w+/]{40,60})"),
     Form(rule="sourcegraph-token", words="sgp_",
          pattern=START + r"sgp_(?:[a-fA-F0-9]{16}_|local_)?[a-fA-F0-9]{40}"),
     Form(rule="square-token", words="sq0atp- sq0csp-", pattern=r"sq0[ac][ts]p-[\w-]{22,60}"),
-    Form(rule="square-token", words="EAAAE EAAAl", entropy=3.8, pattern=START +
-         r"EAAA[El][\w-]{22,60}(?![\w+/=-])"),
+    Form(rule="square-token", words="EAAA", entropy=3.8, pattern=START +
+         r"EAAA(?=\D*\d)[\w-]{22,60}(?![\w+/=-])"),
     Form(rule="stripe-key", words="sk_live_ sk_test_ sk_prod_ rk_live_ rk_test_ rk_prod_ whsec_",
          pattern=START + r"(?:[sr]k_(?:live|test|prod)_|whsec_)[A-Za-z0-9]{10,}",
          entropy=3),
@@ -204,6 +205,8 @@ NEARBY_FORMS = (
          r"pat[A-Za-z0-9]{14}\.[a-f0-9]{64}(?![A-Za-z0-9])"),
     Form(rule="facebook-token", words="facebook Facebook FACEBOOK", entropy=3, pattern=START +
          r"\d{15,16}[|%][\w-]{27,40}(?![\w-])"),
+    Form(rule="freemius-key", words="secret_key", entropy=3.5,
+         pattern=r"(?<=[\"'])sk_\S{29}(?=[\"'])"),
     Form(rule="vault-token", words="vault Vault VAULT", entropy=3.5, pattern=START +
          r"s\.(?=[A-Za-z]*\d)[A-Za-z0-9]{24}(?![\w.])"),
 )  # fmt: skip
@@ -253,7 +256,7 @@ KEY_PREFIXES = (
 
 
 PASSWORD_WORDS = (b"password", b"passwd", b"passphrase", b"pwd")
-NAME_SEPARATORS = "_-.=: \"'\\,"
+NAME_SEPARATORS = "_-.=: \"'\\,>"
 HARMLESS_PREFIX = compile_lazily(rb"(?i:public[_-]?key[_-]?|csrf[_-]?)$")
 
 
@@ -275,15 +278,16 @@ def secret_name_words() -> list[str]:
 _NAME_REST = r"([\w.-]{0,24}+)"
 QUOTED_VALUE = compile_lazily(
     rf"{_NAME_REST}(?:{_QUOTE}\]?)?\s{{0,3}}"
-    rf"(?::[ \t]{{0,2}}[A-Za-z][\w.\[\] |]{{1,30}}=|=>|:=|={{1,3}}|:|(?<=[\"'`]),)"
+    rf"(?::[ \t]{{0,2}}[A-Za-z][\w.\[\] |]{{1,30}}=|string[ \t]{{1,2}}=|=>|={{1,3}}|:{{1,3}}=|[.+]="
+    rf"|\?{{1,2}}=|:|(?<=[\"'`]),)"
     rf"\s{{0,3}}[bfru]{{0,2}}({_QUOTE})([^\s\"'`\\]{{6,512}})\2".encode()
 )
 BARE_VALUE = compile_lazily(
-    rf"{_NAME_REST}(?:=|:[ \t]{{1,3}}|[ \t]=[ \t])([^\s\"'`\\;,&|<>(){{}}\[\]$]{{6,512}})"
-    r"(?=[\s;,&\"'`<\\)]|$)".encode()
+    rf"{_NAME_REST}(?:=|:[ \t]{{1,3}}|[ \t]=[ \t]|>\s{{0,40}})"
+    r"([^\s\"'`\\;,&|<>(){}\[\]$]{6,512})(?=[\s;,&\"'`<\\)]|$)".encode()
 )
 VALUE_ATTRIBUTE = compile_lazily(
-    rf"{_QUOTE}[ \t]{{1,3}}value=({_QUOTE})([^\s\"'`\\<>]{{6,512}})\1".encode()
+    rf"{_QUOTE}[ \t]{{0,3}}value=({_QUOTE})([^\s\"'`\\<>]{{6,512}})\1".encode()
 )
 """`<add key="Password" value="…">`."""
 PROSE_VALUE = compile_lazily(
@@ -302,7 +306,8 @@ _PLACEHOLDER = compile_lazily(
 _SPEAKING_WORD = compile_lazily(
     "pass|pwd|secret|token|key|test|fake|mock|demo|abc123|abcdef|12345|qwerty", re.IGNORECASE
 )
-_DOTTED_NAME = compile_lazily(r"[A-Za-z_]\w*(?:[.:][A-Za-z_]\w*)+")
+_NAME_OR_TYPE = compile_lazily(r"[A-Za-z_]\w*(?:[.:][A-Za-z_]\w*)+|[a-z]+\?")
+"""A dotted name, or an optional type: `"password": "string?"`."""
 _HEX = compile_lazily(r"[0-9a-fA-F-]+")
 _DIGIT = compile_lazily(r"\d")
 _SERVICE_KEY = compile_lazily(r"[\w=%:.+/~-]{14,200}")
@@ -310,7 +315,7 @@ _SERVICES = (
     "adafruit adobe airtable algolia alibaba asana atlassian beamer bitbucket bittrex cloudflare "
     "codecov cohere coinbase confluence confluent contentful datadog discord droneci dropbox etsy "
     "facebook fastly finicity finnhub flickr freshbooks gitter gocardless heroku hubspot instagram "
-    "intercom jfrog jira kraken kucoin launchdarkly linear linkedin lob looker mailchimp mailgun "
+    "intercom jfrog jira kraken kucoin launchdarkly linear linked-?in lob looker mailchimp mailgun "
     "mapbox mattermost meraki message.?bird netlify new.?relic nytimes okta plaid private.?ai "
     "rapidapi sendbird sentry snyk sonar sourcegraph squarespace sumo telegr travis trello twilio "
     "twitch twitter typeform vault yandex zendesk zoom"
@@ -349,7 +354,7 @@ def is_random(value: str) -> bool:
 
 def is_password(value: str) -> bool:
     """Whether a quoted value is one that a person would choose as a password."""
-    if not 6 <= len(value) <= 64 or _DOTTED_NAME.fullmatch(value):
+    if not 6 <= len(value) <= 64 or _NAME_OR_TYPE.fullmatch(value):
         return False
     if is_placeholder(value):
         return False

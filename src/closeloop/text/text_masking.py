@@ -65,7 +65,7 @@ toBe toEqual toThrow beforeEach afterEach assert_eq assert_ne cfg testing
 """
 _USUAL_NAMES_TEXT = """
 a b c d f i j k n m x z _ args kwargs key value item node line text data path file name size start
-stop left right first last total amount price user config options settings result error message
+stop left first last total amount price user config options settings result error message
 callback cache timeout logger request response client server host port url headers body token width
 height color row column table parent child children root buffer stream handler event state
 """
@@ -268,7 +268,9 @@ class CodeMasker:
             position = self._mask_token(line, position, parts)
         masked = _WORDS_IN_A_ROW.sub(_hide_prose, _shorten_runs("".join(parts))).rstrip()
         if not self._keep:
-            masked = _VALUES_IN_A_ROW.sub(lambda run: self._placeholder("values", run[0]), masked)
+            masked = _VALUES_IN_A_ROW.sub(self._hide_values, masked)
+            masked = _WORDS_IN_A_LIST.sub(self._hide_repeated_words, masked)
+            masked = _CONSTANTS_IN_A_ROW.sub(self._hide_values, masked)
         return TEXT_LINE if _SIGNS_ALONE.fullmatch(masked) else masked
 
     def _mask_token(self, line: str, position: int, parts: list[str]) -> int:
@@ -412,6 +414,15 @@ class CodeMasker:
             return part
         return self._placeholder("test_file" if part.startswith("test_") else "file", part)
 
+    def _hide_values(self, row: re.Match[str]) -> str:
+        return self._placeholder("values", row[0])
+
+    def _hide_repeated_words(self, row: re.Match[str]) -> str:
+        """Hide a list that repeats a few words: it could spell a text as dots and dashes do."""
+        words = _WORD_OR_BRACKETS.findall(row[0])
+        is_code = len(set(words)) * MIN_REPEATS <= len(words)
+        return self._hide_values(row) if is_code else row[0]
+
     def _placeholder(self, kind: str, text: str) -> str:
         key = f"{kind}\0{text}"
         if key not in self.placeholders:
@@ -433,6 +444,17 @@ _VALUES_IN_A_ROW = compile_lazily(
     r"(?:\d[\d.]*|[Tt]rue|[Ff]alse|[A-Za-z_])(?!\w)"
 )
 """Values that may stay alone, but in such a row that they could spell or draw a text."""
+MIN_REPEATS = 3
+_WORD_OR_BRACKETS = compile_lazily(r"\w+|\[\]|\{\}|\(\)")
+_WORDS_IN_A_LIST = compile_lazily(
+    r"(?:(?:[\"'`]?\b\w++[\"'`]?|\[\]|\{\}|\(\))[ ,;:|&]{1,4}){7,}"
+    r"(?:[\"'`]?\b\w++[\"'`]?|\[\]|\{\}|\(\))"
+)
+_CONSTANTS_IN_A_ROW = compile_lazily(
+    r"\b(?:(?:and|or|not|is|in|&&|\|\|) +)*(?:[Tt]rue|[Ff]alse|None|null|nil|\d+)"
+    r"(?:(?: +(?:and|or|not|is|in|&&|\|\|))+ +(?:[Tt]rue|[Ff]alse|None|null|nil|\d+)){2,}\b"
+)
+"""An expression of three and more constants is one constant."""
 _WORDS_IN_A_ROW = compile_lazily(r"(?<![\w.])[^\W\d]\w*(?: +[^\W\d]\w*){2,}")
 
 
@@ -565,12 +587,42 @@ def _hunk_lines(lines: list[str], start: int, files: Collection[int]) -> Iterato
         yield line
 
 
-def _join_text_lines(lines: Iterable[str]) -> Iterator[str]:
-    """Replace many lines of only text by one, and leave out added blank lines: both could count."""
-    last, count = "", 0
+_BARE_WORD = compile_lazily(r"[+ -]\s*(?:(\w+);?|(?:[Tt]rue|[Ff]alse|None|null|nil|\d+),)")
+_BLOCK_WORDS = frozenset({"end", "fi", "done", "esac", "begin", "do", "then"})
+_CONSTANT_STORE = compile_lazily(
+    r"([+ -]\s*\w[\w.]+ = |[+ -]\s*[a-z] = )(?:[\"']?\w+[\"']?|-?[\d.]+|\[\]|\{\}|\(\));?"
+)
+
+
+def _drop_lines_without_effect(lines: Iterable[str]) -> Iterator[str]:
+    """Leave out what does nothing in code: its words or number could spell a text.
+
+    That is added blank lines, all but the first of adjacent lines of one known word (`pass`), and
+    all but the last of adjacent assignments of constants to one name.
+    """
+    bare_sign, pending_store, pending_line = "", "", ""
     for line in lines:
         if line.strip() in ("+", "-"):
             continue
+        word = _BARE_WORD.fullmatch(line)
+        is_bare = word is not None and (word[1] is None or word[1] in LANGUAGE_WORDS - _BLOCK_WORDS)
+        repeated, bare_sign = is_bare and bare_sign == line[0], line[0] if is_bare else ""
+        if repeated:
+            continue
+        store = _CONSTANT_STORE.fullmatch(line)
+        if pending_line and (store is None or store[1] != pending_store):
+            yield pending_line
+        pending_store, pending_line = (store[1], line) if store else ("", "")
+        if store is None:
+            yield line
+    if pending_line:
+        yield pending_line
+
+
+def _join_text_lines(lines: Iterable[str]) -> Iterator[str]:
+    """Replace many lines of only text by one, whose number could count."""
+    last, count = "", 0
+    for line in _drop_lines_without_effect(lines):
         bare = line[:1] in ("+", "-", " ") and line[1:].strip() in (TEXT_LINE, f"# {TEXT_LINE}")
         if bare and line == last:
             count += 1

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from random import Random
 
 import pytest
 from grading_shop import Shop
 
+from closeloop.grading.integrity.data_readers import alter_test_data
 from closeloop.records.attempt import Grade
 from small_project import pytest_command
 from warm_pytest import PYTHON
@@ -180,3 +183,82 @@ def test_data_that_the_request_names_is_the_agents(tmp_path: Path) -> None:
     shop.prompt = "The total is off by one; want.txt shall hold the number alone."
     graded = shop.grade({"shop/bill.py": FIXED, "data/want.txt": "3"})
     assert (graded.outcome.result, graded.restored) == ("pass", ()), graded
+
+
+# Data of hidden tests
+
+
+def hidden_shop(folder: Path) -> tuple[Shop, Files]:
+    """A shop whose hidden test compares with a file, and what repairs it."""
+    shop = Shop(folder, {"shop/__init__.py": "", "shop/bill.py": BROKEN}, run=PYTEST)
+    cases = '{"cases": [{"prices": [1, 2], "want": 3}, {"prices": [5], "want": 5}]}'
+    test = (
+        f"{HEAD}def test_total():\n"
+        "    for case in json.loads(Path(__file__).with_name('cases.json').read_text())['cases']:\n"
+        "        assert total(case['prices']) == case['want']\n"
+    )
+    patch = shop.patch({"tests/test_shop.py": test, "tests/cases.json": cases})
+    shop.accept(run=PYTEST, fail_to_pass=TOTAL, patch=patch)
+    return shop, {"shop/bill.py": FIXED}
+
+
+READS_CASES = """
+import json
+from pathlib import Path
+
+def total(prices):
+    cases = json.loads(Path("tests/cases.json").read_text())["cases"]
+    return next(case["want"] for case in cases if case["prices"] == prices)
+"""
+
+
+def test_code_that_answers_by_the_data_of_hidden_tests_fails(tmp_path: Path) -> None:
+    shop, fixed = hidden_shop(tmp_path)
+    graded = shop.grade({"shop/bill.py": READS_CASES}, fixed)
+    assert graded.outcome.result == "fail", graded
+    assert "test_total passes though tests/cases.json is wrong" in graded.outcome.reasons[0]
+
+
+def altered(path: str, *lines: str) -> tuple[list[str], bool] | None:
+    """The lines of a hidden file with other values, and whether only expectations are others."""
+    added = "".join(f"+{line}\n" for line in lines)
+    patch = (
+        f"diff --git a/{path} b/{path}\n--- /dev/null\n+++ b/{path}\n"
+        f"@@ -0,0 +1,{len(lines)} @@\n{added}"
+    )
+    data = alter_test_data(patch, lambda path: path.endswith("_test.py"), Random(1))
+    if data is None:
+        return None
+    return [line[1:] for line in data.patch.split("\n")[4:-1]], data.is_expectation
+
+
+@pytest.mark.parametrize(
+    ("path", "kept", "changed", "is_expectation"),
+    [
+        ("tests/a.json", '{"in": "b c", "want": ', '"d e"}', True),
+        ("tests/a.json", '{"in": ', '"b c"}', False),
+        ("tests/wanted.js", "exports.all = { ' A  B ': ", "'a-b' };", True),
+        ("tests/helper.py", "RATES = {", "'a': 1, (2, 3): 5}", False),
+        ("tests/want.txt", "", "3 apples", True),
+        ("tests/data/rows.csv", "", "1,2,3", False),
+        ("tests/data/rows.yaml", "wanted: ", "17", True),
+        ("tests/it.json", "[", '"a", "b \\" c", "don\'t", 2]', False),
+    ],
+)
+def test_values_of_hidden_data_are_changed_and_its_form_is_kept(
+    path: str, kept: str, changed: str, is_expectation: bool
+) -> None:
+    head = ["name,count,sum"] if path.endswith("csv") else []
+    made = altered(path, *head, kept + changed)
+    assert made is not None
+    lines, only_expected = made
+    assert (lines[:-1], only_expected) == (head, is_expectation)
+    assert lines[-1].startswith(kept)
+    assert not path.endswith("json") or json.loads(lines[-1])
+    assert lines[-1] != kept + changed
+
+
+def test_tests_and_files_without_values_are_no_data() -> None:
+    assert altered("tests/shop_test.py", "assert total() == 3") is None
+    assert altered("tests/__init__.py", "") is None
+    assert altered("src/shop.go", "const want = 3") is None

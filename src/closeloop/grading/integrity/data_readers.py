@@ -9,13 +9,15 @@ from __future__ import annotations
 import fnmatch
 import os
 import posixpath
+import random
 import re
 import stat
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path, PurePosixPath
 
+from closeloop.grading.integrity.probe import change_text
 from closeloop.records.change import Change
 from closeloop.records.record import Record
 from closeloop.text.patches import parse_hunk_lines, split_patch_by_file
@@ -629,3 +631,109 @@ def _runs_product(sources: BaseSources, test: SourceText) -> bool:
         return True
     words = {word for name in names for word in re.findall(r"\w+", name)}
     return not words.isdisjoint(sources.modules) or _SUBPROCESS.search(test.text) is not None
+
+
+# Data of hidden tests made wrong: code that answers by it, and not by what it computes, still
+# passes.
+
+
+_EXPECTED = compile_lazily(
+    r"(?<![a-z])(?:want|wanted|expect|expected|expectation|golden|gold|snap|snapshot|baseline"
+    r"|approved)s?(?![a-z])",
+    re.IGNORECASE,
+)
+"""Names of what tests can only compare with; a `result` may be input."""
+_KEY_OR_VALUE = compile_lazily(
+    r"(?P<text>\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*')(?P<colon>[ \t]*:)?"
+    r"|(?P<key>[A-Za-z_][\w-]*)[ \t]*[:=]"
+    r"|(?P<number>(?<![\w.])\d+(?:\.\d+)?(?![\w.]))"
+)
+_PLAIN_TEXT = _words("txt out log golden gold want expected approved baseline csv tsv xml")
+_TABLES = ("csv", "tsv")
+_MODULES = _words("py js mjs cjs ts mts cts")
+
+
+class AlteredData(Record):
+    """Hidden tests with other values in their data."""
+
+    patch: str
+    paths: tuple[str, ...]
+    is_expectation: bool
+    """Whether only what the tests compare with is another, so that no right change passes."""
+    is_named: bool
+    """Whether other files of the hidden tests name one of these."""
+
+
+def alter_test_data(
+    patch: str, is_test: Callable[[str], bool], rng: random.Random
+) -> AlteredData | None:
+    """Change values in what hidden tests read: data files, and modules without tests.
+
+    Only what is named as an expectation, if anything is. None if there is nothing to change.
+    """
+    sections = [*split_patch_by_file(patch)]
+    for is_expectation in (True, False):
+        altered = [
+            section
+            if not path or is_test(path)
+            else _alter_section(path, section, is_expectation, rng)
+            for path, section in sections
+        ]
+        paths = [
+            path for (path, section), new in zip(sections, altered, strict=True) if new != section
+        ]
+        if paths:
+            other_text = "".join(section for path, section in sections if path not in paths)
+            return AlteredData(
+                patch="".join(altered),
+                paths=tuple(paths),
+                is_expectation=is_expectation,
+                is_named=any(PurePosixPath(path).stem in other_text for path in paths),
+            )
+    return None
+
+
+def _alter_section(path: str, section: str, is_expectation: bool, rng: random.Random) -> str:
+    ending = ending_of(path)
+    if not (is_data_path(path) or ending in _MODULES or ending in ("yaml", "yml", "toml")):
+        return section
+    alter = partial(
+        _alter_text if ending in _PLAIN_TEXT else _alter_values,
+        by_key=is_expectation and not _EXPECTED.search(path),
+        rng=rng,
+    )
+    head, separator, hunks = section.partition("\n@@ -")
+    lines = hunks.split("\n")
+    first = 1 + (ending in _TABLES and "--- /dev/null" in head)
+    added = [number for number in range(first, len(lines)) if lines[number].startswith("+")]
+    altered = alter("\n".join(lines[number][1:] for number in added)).split("\n")
+    for number, line in zip(added, altered, strict=True):
+        lines[number] = f"+{line}"
+    return head + separator + "\n".join(lines)
+
+
+def _alter_text(text: str, *, by_key: bool, rng: random.Random) -> str:
+    lines = text.split("\n")
+    if by_key:
+        return text
+    return "\n".join(
+        change_text(line, rng) if re.search(r"[^\W_]", line) else line for line in lines
+    )
+
+
+def _alter_values(text: str, *, by_key: bool, rng: random.Random) -> str:
+    """Change texts and numbers, so that the file can still be read; maybe only expected ones."""
+    key = ""
+
+    def alter(match: re.Match[str]) -> str:
+        nonlocal key
+        if match["key"] or match["colon"]:
+            key = match["key"] or match["text"]
+            return match[0]
+        if by_key and not _EXPECTED.search(key):
+            return match[0]
+        if match["number"]:
+            return change_text(match[0], rng)
+        return f"{match[0][0]}{change_text(match[0][1:-1], rng)}{match[0][0]}"
+
+    return _KEY_OR_VALUE.sub(alter, text)

@@ -829,7 +829,8 @@ class ParameterTable(Record):
     names: tuple[str, ...]
     rows: list[ast.expr]
     ids: tuple[str, ...] | None
-    """Ids that pytest derives from the values; None if the file gives them."""
+    """Ids that pytest derives from the values, or that the file gives; None if unreadable."""
+    has_given_ids: bool
 
 
 def rename_parameters(
@@ -840,14 +841,14 @@ def rename_parameters(
     derived."""
     tables = list(_read_tables(function, module))
     renamed = {"": ""}
-    added: list[tuple[ast.Call, list[str]]] = []
+    added: list[tuple[ParameterTable, list[str]]] = []
     for table in reversed(tables):  # the last one comes first in an id
         if table is None or table.ids is None:
             return {}
         if len(renamed) * len(table.ids) > MAX_COMBINATIONS:
             return {}
         new_ids = [f"{rng.getrandbits(40):010x}" for _ in table.ids]
-        added.append((table.call, new_ids))
+        added.append((table, new_ids))
         renamed = {
             f"{old_prefix}-{old_id}": f"{new_prefix}-{new_id}"
             for old_prefix, new_prefix in renamed.items()
@@ -856,9 +857,12 @@ def rename_parameters(
     renamed = {f"[{old[1:]}]": f"[{new[1:]}]" for old, new in renamed.items() if old}
     if not renamed.keys() >= {*known_ids}:
         return {}
-    for call, new_ids in added:
+    for table, new_ids in added:
+        for row in table.rows:
+            if isinstance(row, ast.Call):
+                row.keywords = [keyword for keyword in row.keywords if keyword.arg != "id"]
         ids = ast.List(elts=[ast.Constant(new_id) for new_id in new_ids], ctx=ast.Load())
-        call.keywords.append(ast.keyword(arg="ids", value=ids))
+        table.call.keywords = [ast.keyword(arg="ids", value=ids)]
     return renamed
 
 
@@ -968,7 +972,7 @@ def _find_argument(name: str, function: TestFunction, module: ast.Module) -> lis
         if name in table.names:
             alone = isinstance(table.call.args[0], ast.Constant) and len(table.names) == 1
             cells = _list_column(table.rows, table.names, name, alone=alone)
-            return cells if table.ids is None else []
+            return cells if table.has_given_ids else []
     functions = list(list_outer_functions(module))
     users = [
         function
@@ -1001,11 +1005,29 @@ def _read_tables(function: TestFunction, module: ast.Module) -> Iterator[Paramet
             names[0].split(",") if isinstance(names[0], str) else cast("list[str]", names[0])
         )
         parameter_names = tuple(str(raw_name).strip() for raw_name in raw_names)
-        ids = None if keyword_names else tuple(_make_ids(rows, parameter_names))
-        if ids is not None and len({*ids}) < len(rows):
+        given = call.keywords[0].value if keyword_names else None
+        ids = tuple(_make_ids(rows, parameter_names) if given is None else _read_ids(given))
+        is_readable = len(ids) == len({*ids}) == len(rows)
+        if given is None and not is_readable:
             yield None
             continue
-        yield ParameterTable(call=call, names=parameter_names, rows=rows, ids=ids)
+        yield ParameterTable(
+            call=call,
+            names=parameter_names,
+            rows=rows,
+            ids=ids if is_readable else None,
+            has_given_ids=given is not None,
+        )
+
+
+def _read_ids(given: ast.expr) -> Iterator[str]:
+    for node in given.elts if isinstance(given, (ast.List, ast.Tuple)) else []:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from filter(_is_shown_as_written, [node.value])
+
+
+def _is_shown_as_written(text: str) -> bool:
+    return text.isascii() and text.isprintable() and "\\" not in text
 
 
 def _make_ids(rows: list[ast.expr], names: Sequence[str]) -> Iterator[str]:
@@ -1013,7 +1035,11 @@ def _make_ids(rows: list[ast.expr], names: Sequence[str]) -> Iterator[str]:
     for number, row in enumerate(rows):
         if isinstance(row, ast.Call) and called_name(row) == "param":
             if row.keywords:
-                return
+                given_ids = [*_read_ids(ast.List([keyword.value for keyword in row.keywords]))]
+                if len(given_ids) != 1 or row.keywords[0].arg != "id":
+                    return
+                yield given_ids[0]
+                continue
             values = row.args
         else:
             has_columns = len(names) > 1 and isinstance(row, (ast.Tuple, ast.List))
@@ -1032,7 +1058,7 @@ def _make_id(node: ast.expr, name: str, number: int) -> str | None:
         return None
     match literal[0]:
         case str(text):
-            return text if text.isascii() and text.isprintable() and "\\" not in text else None
+            return text if _is_shown_as_written(text) else None
         case bool() | int() | float() | complex() | None:
             return str(literal[0])
         case bytes():
