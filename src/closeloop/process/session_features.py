@@ -13,7 +13,7 @@ from itertools import chain, takewhile
 from operator import attrgetter
 
 from closeloop.process.edit_contents import diff_edit, list_code_changes
-from closeloop.process.handoff_briefs import asks_only_to_look
+from closeloop.process.handoff_briefs import asks_for_change
 from closeloop.process.text_facts import build_automaton
 from closeloop.process.verification import is_trial
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
@@ -56,8 +56,8 @@ def collect_features(
         return {}
     root = next(iter(reading.lanes.values()))
     changes = _list_lasting_changes(reading)
-    if not changes and asks_only_to_look(strip_client_markup(root.request or "")):
-        # A review or an explanation requires no change.
+    if not changes and not asks_for_change(strip_client_markup(root.request or "")):
+        # A review, an answer or a greeting requires no change.
         excused: Features = {"no_code_change": None}
     else:
         excused = {}
