@@ -34,6 +34,7 @@ from closeloop.process.edit_contents import (
     is_test_source,
     list_file_edits,
 )
+from closeloop.process.failure_collector import ORIGIN_MARK
 from closeloop.process.rule_helpers import cache_on_reading, list_git_verbs, uses_stash
 from closeloop.process.stale_files import (
     MissingFile,
@@ -401,6 +402,8 @@ _MOCK = re.compile(
     r"|\b(?:jest|vi)\.(?:mock|fn|spyOn)\(|\.mock(?:Return|Resolved)Value\(|\.and_return\("
 )
 """The test is given a result that the code does not give."""
+_OTHER_ERROR = re.compile(r"(?<!Assertion)(?:Error|Exception)\b|[Nn]ot found|undefined|No such")
+"""A message about something other than a value: the test itself may be at fault."""
 _HAS_WORD = re.compile(r"\w")
 _TEST_PART = re.compile(r"::|[.>/ ]|\[")
 _CALLED_NAME = re.compile(r"(\w{3,})\(")
@@ -606,12 +609,29 @@ def _drops_failing_test(lane: LaneReading, failing: TraceStep, passing: TraceSte
     )
     if rewrites:
         return not is_code_changed
+    if not is_code_changed and _fits_failing_tests(lane.changes[:begin], changes, failures):
+        return True
     return any(
         deletes_path(step, path)
         or _drops_test(edit, names, expects_other=not is_code_changed)
         or (_is_named_by(path, failures) and _leaves_out(edit, tests))
         for step in changes
         for path, edit in list_file_edits(step)
+    )
+
+
+def _fits_failing_tests(
+    earlier_changes: Sequence[TraceStep], changes: Sequence[TraceStep], failures: CheckFailures
+) -> bool:
+    """Whether tests that existed failed in what they expect, and only they were changed."""
+    paths = {path for step in changes for path in step.written}
+    return (
+        all(
+            message and not _OTHER_ERROR.search(message.partition(ORIGIN_MARK)[0])
+            for message in failures.errors.values()
+        )
+        and all(_is_named_by(path, failures) for path in paths)
+        and paths.isdisjoint(path for step in earlier_changes for path in step.written)
     )
 
 

@@ -16,7 +16,8 @@ from closeloop.records.record import Record
 from closeloop.text.wording import compile_lazily
 
 SKIPPED_TEST = compile_lazily(
-    r"@(?:pytest\.mark\.|unittest\.)?(?:skip|xfail|expectedFailure)\b(?!if|If|Unless)"
+    r"@(?:pytest\.mark\.|unittest\.)?(?:(?:skip|xfail|expectedFailure)\b(?!if|If|Unless)"
+    r"|skip[iI]f\((?:True|1)\b)"
     r"|^(?:self\.skipTest|pytest\.(?:skip|xfail))\(|^t\.Skip(?:f|Now)?\("
     r"|\b(?:it|test|describe|context)\.(?:skip|only|todo)\((?!\s*(?:!|\(|process\b|\w+ [!=]==? ))"
     r"|^(?:xit|xtest|xdescribe|xcontext|fit|fdescribe)(?:\(| ['\"])"
