@@ -323,6 +323,11 @@ INLINE = result(
     '  File "<string>", line 1, in <module>', "AssertionError",
 )  # fmt: skip
 
+CRASH = result(
+    "python load.py", 1, "Traceback (most recent call last):", '  File "load.py", line 4',
+    "ValueError: bad date",
+)  # fmt: skip
+
 
 def seeded(seed: int) -> Run:
     return result(
@@ -572,6 +577,10 @@ PAIRS: dict[str, tuple[Events, Events]] = {
     "an assertion in the command, against the same": (
         in_turn(INLINE, result(INLINE["run"]["command"], 0)),
         in_turn(INLINE, INLINE, INLINE),
+    ),
+    "a program that crashes, and no more, against the same error": (
+        in_turn(CRASH, result("python load.py", 0, "200 rows")),
+        in_turn(CRASH, CRASH, CRASH),
     ),
     "a script with numbered workers and a seed, against the same": (
         in_turn(seeded(1), result("npm run test:unit", 0, "4 passed (seed 77)")),

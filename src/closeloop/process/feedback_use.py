@@ -488,6 +488,8 @@ def _judge_blocked_check(lane: LaneReading, index: int) -> FeedbackUse | None:
     way, or if the agent says next that the checks pass.
     """
     step = lane.checks[index]
+    if isinstance(step.event, Command) and step.event.stopped == "interrupted":
+        return None
     following = next(iter(find_next_comparable(lane.checks, index, ran=False)), None)
     if following is None or following.check is None:
         claim = _find_claim(lane, index)
