@@ -659,12 +659,12 @@ def _only_relaxes_settings(step: TraceStep) -> bool:
     return bool(edits) and all(
         (not is_source_path(path) or "config" in path or "rc." in path)
         and (lines := diff_edit(edit)) is not None
-        and _relaxes(lines)
+        and _relaxes_check(lines)
         for path, edit in edits
     )
 
 
-def _relaxes(lines: EditLines) -> bool:
+def _relaxes_check(lines: EditLines) -> bool:
     added = [line for line in lines.added if _HAS_WORD.search(line)]
     if find_lowered_floor(lines.removed, added) is not None:
         return True
