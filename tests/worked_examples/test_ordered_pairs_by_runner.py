@@ -605,3 +605,11 @@ def test_a_complaint_that_the_user_wants_silenced_may_be_silenced() -> None:
     score = measure_events({"user": "Silence F821 in src/cart.py with noqa."}, *events).score
     assert score.feedback is not None
     assert score.feedback.value == 1
+
+
+@pytest.mark.parametrize("setting", ['"DE": 0', "disabled: false", "retries = 0"])
+def test_a_setting_that_is_none_of_a_check_may_mend_the_cause(setting: str) -> None:
+    mended = [parameters("EUR"), edit("config/rates.yaml", "", setting), parameters()]
+    score = rates(mended)
+    assert score.feedback is not None
+    assert score.feedback.value == 1

@@ -82,9 +82,10 @@ CHECK_COMMAND = compile_lazily(
     r"|mypy|pyright|ruff|eslint|flake8|make \w+|tox|mvn|gradlew?|rspec|phpunit)\b"
 )
 _RELAXED_SETTING = compile_lazily(
-    r"^['\"]?[\w@/.-]+['\"]? *[:=] *\[?(?:['\"](?:off|allow)['\"]|0\b)"
+    r"^['\"]?[\w@/.-]+['\"]? *[:=] *\[?['\"](?:off|allow)['\"]"
+    r"|^['\"][\w@]+[-/][\w@/-]+['\"]: *\[?0\b"
     r"|\b(?:extend[-_]?)?(?:ignores?|exclude[sd]?|per[-_]file[-_]ignores|ignore_?errors"
-    r"|ignorePatterns|\w+IgnorePatterns|disable\w*)\b['\"]?(?:\.\S+)? *[:=]"
+    r"|ignorePatterns|\w+IgnorePatterns|disable(?:d_rules|[-_]\w+)?)\b['\"]?(?:\.\S+)? *[:=]"
     r"|--(?:ignore|deselect|passWithNoTests)\b|\b(?:Enabled|strict\w*|noImplicit\w+|noUnused\w+)"
     r"['\"]?: *false\b|\bcontinue-on-error: *true\b",
     re.IGNORECASE,
