@@ -25,6 +25,15 @@ def test_the_number_is_a_threshold() -> None:
     assert found(RULE, [READ, OTHER, READ, OTHER, READ], limits={"times": 4}) == []
 
 
+def test_searches_for_other_words_that_show_the_same_lines_are_other_reads() -> None:
+    def search(words: str) -> dict:
+        return {"run": {"command": f"grep -n {words} a.py", "exit": 0, "output": "1:x = 1"}}
+
+    assert found(RULE, [search("x"), search("'x ='"), OTHER, search("= 1")]) == []
+    (finding,) = found(RULE, [search("x"), OTHER, search("x"), OTHER, search("x")])
+    assert finding.events == (1, 3, 5)
+
+
 def test_twice_with_nothing_done_in_between_is_enough() -> None:
     (finding,) = found(RULE, [READ, {"say": "…"}, READ])
     assert finding.events == (1, 3)

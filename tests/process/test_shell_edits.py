@@ -94,6 +94,19 @@ def test_replacements_in_python_are_told(code: str) -> None:
     assert told(f"python - <<'E'\n{code}\nE") == [("x.py", "change", "a", "b")]
 
 
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "names = ['x.py', 'y.py']\nfor n in names:\n    with open(n) as f:\n        s = f.read()\n"
+        "    s2 = s.replace('a', 'b')\n    with open(n, 'w') as f:\n        f.write(s2)",
+        "for p in (Path('x.py'), Path('y.py')):\n    p.write_text(p.read_text().replace('a', 'b'))",
+    ],
+)
+def test_a_loop_over_files_changes_each(loop: str) -> None:
+    changes = [(name, "change", "a", "b") for name in ("x.py", "y.py")]
+    assert told(f"python - <<'E'\n{loop}\nE") == changes
+
+
 def test_lines_that_a_script_puts_between_others_are_added_ones() -> None:
     code = (
         "lines = open('x.py').readlines()\nnew = []\nfor line in lines:\n    if 'q' in line:\n"

@@ -181,3 +181,19 @@ def test_the_same_output_that_the_agent_calls_right_is_no_spiral() -> None:
     for number in range(4):
         events += [edit("cart.py", after=f"{number}"), shown("total: 7400"), {"think": "It works."}]
     assert found("spiral", events) == []
+
+
+def test_an_output_that_states_success_is_a_spiral_where_the_agent_says_otherwise() -> None:
+    words = (
+        "The fix didn't fully solve the issue.",
+        "We're still getting the warnings.",
+        "I need to take a different approach.",
+        "The warnings are still there.",
+    )
+    run = {"run": {"command": "python build.py", "exit": 0, "output": "succeeded, 6 warnings"}}
+    events = [event for text in words for event in (edit(after=text), run, {"think": text})]
+    assert len(found("spiral", events)) == 1
+    assert (
+        found("spiral", [{"think": "Good."} if "think" in event else event for event in events])
+        == []
+    )

@@ -11,6 +11,7 @@ from closeloop.process.user_corrections import parse_objection
     "text",
     [
         "I told you to create the key. You have full access.",
+        "It asks for my password. I thought we found a way to include it in the script.",
         "I absolutely want the write parts. I asked for a complete implementation.",
         "It is exactly what I asked for and you keep saying I didn't.",
         "Why are you still trying to run kubectl when I told you to use the server?",
@@ -89,6 +90,7 @@ def test_these_say_that_it_is_not_so(text: str) -> None:
         "I still feel this belongs into another package.",
         "That is exactly what I asked for, thanks!",
         "Sorry, what I told you was wrong.",
+        "I thought I found a bug in the parser, have a look.",
         "make sure the tests are not failing",
         "works now, thanks",
         "The user doesn't want to proceed with this tool use. It doesn't work.",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from closeloop.records.trace import Command, Edit, Handoff, Message, Note, Read, Session
-from closeloop.traces.file_source import FileSource
+from closeloop.traces.file_source import FileSource, find_reader
 from closeloop.traces.readers import gemini, gemini_stream
 
 FIXTURE = Path(__file__).parent / "fixtures" / "gemini_stream" / "stream.jsonl"
@@ -202,3 +202,56 @@ def test_several_runs_in_one_file_are_several_sessions(tmp_path: Path) -> None:
     assert (first.id, second.id) == (INIT["session_id"], "second")
     assert [session.trace.events[0].text for session in (first, second)] == ["One", "Two"]
     assert (first.exit, second.exit) == ("finished", "crashed")
+
+
+def telemetry(kind: str, second: int, session: str = "s1", **attributes: Any) -> dict[str, Any]:
+    told = {"session.id": session, "event.name": f"gemini_cli.{kind}"}
+    when = {"event.timestamp": f"2026-01-01T00:00:{second:02d}.000Z"}
+    return {"hrTime": [1, 2], "attributes": told | when | attributes, "_body": kind}
+
+
+TELEMETRY = [
+    telemetry("config", 0, model="gemini-2.5-pro"),
+    telemetry("user_prompt", 1, prompt="Fix the sum.", prompt_length=12),
+    telemetry("api_response", 2, model="gemini-2.5-pro", input_token_count=100,
+              output_token_count=9, cached_content_token_count=40, total_token_count=109),
+    telemetry("tool_call", 3, function_name="run_shell_command", success=True, duration_ms=1500,
+              function_args='{"command": "pytest -q"}'),
+    telemetry("user_prompt", 4, "s2", prompt="Another session."),
+    telemetry("tool_call", 5, function_name="replace", success=False, error="no such text",
+              function_args='{"file_path": "a.py", "old_string": "x", "new_string": "y"}'),
+    telemetry("tool_call", 6, function_name="run_shell_command", success=False, decision="reject",
+              function_args={"command": "rm -r ."}),
+    telemetry("api_error", 7, error="quota"),
+    telemetry("api_response", 8, model="gemini-2.5-pro", response_text="Done.",
+              input_token_count=10, output_token_count=1),
+    {"descriptor": {"name": "gemini_cli.token.usage"}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_the_log_of_the_telemetry_is_read_session_by_session(
+    indent: int | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "telemetry.log"
+    path.write_text("".join(json.dumps(one, indent=indent) + "\n" for one in TELEMETRY))
+    source = FileSource(path)
+    reader = find_reader(source)
+    assert reader is not None
+    assert reader.name == "gemini-stream"
+    first, second = reader.read(source)
+    assert (first.id, first.model, first.copy) == ("s1", "gemini-2.5-pro", "printed")
+    prompt, check, change, removal, error, answer = first.trace.events
+    assert isinstance(check, Command)
+    assert (check.command, check.exit_code, check.seconds) == ("pytest -q", None, 1.5)
+    assert isinstance(change, Edit)
+    assert (change.before, change.after, change.ok) == ("x", "y", False)
+    assert isinstance(removal, Command)
+    assert removal.stopped == "rejected"
+    assert isinstance(error, Note)
+    assert isinstance(prompt, Message)
+    assert isinstance(answer, Message)
+    assert (prompt.text, answer.text) == ("Fix the sum.", "Done.")
+    usage = first.trace.lanes[0].turns[0].usage
+    assert (usage.input_tokens, usage.cache_read_tokens, usage.output_tokens) == (60, 40, 9)
+    assert [event.number for event in second.trace.events] == [1]

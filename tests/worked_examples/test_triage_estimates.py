@@ -130,10 +130,19 @@ def test_the_page_about_triage_prints_the_figures_of_the_prior_that_ships() -> N
         assert f"{prior.figures[name]:.3f}" in page, name
 
 
+def test_code_that_is_only_in_the_submitted_diff_was_changed() -> None:
+    diff = "diff --git a/cart.py b/cart.py\n--- a/cart.py\n+++ b/cart.py\n@@ -1 +1 @@\n-a\n+b\n"
+    submission = {"note": {"text": diff, "about": "submission"}}
+    rewrite = {"run": {"command": "./rewrite", "exit": 0, "output": ""}}
+    features = measure_events({"user": "Fix cart.py."}, rewrite, submission).features
+    assert features["no_code_change"] == 0
+
+
 def test_a_review_owes_no_change_of_code() -> None:
     look = {"run": {"command": "git show", "exit": 0, "output": "+ x = 1"}}
     answer = {"claim": "Two remarks: the name is long, and a test is missing."}
-    for request in ("Review the last commit.", "Why does parse() return None?"):
+    for request in ("Review the last commit.", "Why does parse() return None?", "Resume here"):
         assert "no_code_change" not in measure_events({"user": request}, look, answer).features
-    wanted = measure_events({"user": "Fix the crash in parse()."}, look, answer).features
-    assert wanted["no_code_change"] == 1
+    for request in ("Fix the crash in parse().", "Can you fix parse()?", "parse() crashes " * 20):
+        wanted = measure_events({"user": request}, look, answer).features
+        assert wanted["no_code_change"] == 1

@@ -55,6 +55,7 @@ OPENING_CLAIM = compile_lazily(
     rf"{_OPENING}(?:{_DONE_VERB}|complete(?=[.!]|$))\b(?! (?:in|by|as|from|with|when|upon)\b)"
     r"|[^\w`]*(?:the|it|this|both|all|`)[^:?]*\bnow (?:uses?|handles?|supports?|correctly"
     r"|properly)\b"
+    r"|[^\w`]*[\w`./ -]{1,40}? (?:is|are) (?:now |fully )*(?:implemented|fixed|resolved)(?=[.,!]|$)"
 )
 """Sentences whose first words say that something is done."""
 DONE_CLAIM = compile_lazily(
@@ -75,7 +76,7 @@ DONE_CLAIM = compile_lazily(
     rf"|successfully {_DONE_VERB}|{_DONE_VERB} successfully"
     r"|(?:this|that|it|(?:fix|change|solution)s?(?: has| have)?) (?:completes|resolve[sd]"
     r"|fixe[sd]|solve[sd]|addresse[sd]) (?:the|this|that|our|your)"
-    r"|works now|works? as (?:expected|required|intended)"
+    r"|works now|works? as (?:expected|required|intended)|everything (?:now )?works"
     r"|(?:fix|solution|implementation|change) (?:\w+ )?works?|now (?:works?|passes)"
     r"|(?:i'm|i am|we're|we are|that's|it's|all|(?:all|all of (?:it|this|that)) is)"
     r" (?:all |now )?(?:done|finished|set)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Any
 
 from msgspec.structs import replace
@@ -352,6 +352,15 @@ bazel bazelisk buck2
     subs test build
     keep --test_filter
     drop --config -c --jobs
+docker docker=podman
+    subs build buildx/build
+    keep -f --file --target
+    drop -t --tag --build-arg --platform --label --progress --output -o --cache-from --cache-to
+    skip build
+docker-compose docker-compose=podman-compose
+    subs build
+    keep -f --file
+    drop --build-arg --progress -p --project-name
 dotnet
     subs test build format msbuild
     keep --filter --project
@@ -394,7 +403,7 @@ terraform tofu helm
     subs validate lint fmt
 tsc tsc=tsgo vue-tsc
     keep -p --project -b --build
-    drop --target --module --outDir --lib --moduleResolution --jsx --rootDir
+    drop --target --module --outDir --lib --moduleResolution --jsx --rootDir --pretty
 mypy dmypy
     keep -p -m -c --package --module
     drop --config-file --python-version --exclude --cache-dir --python-executable --follow-imports
@@ -531,6 +540,8 @@ _SYNTAX_OPTIONS = {
     "zsh": word_set("-n"),
 }
 """Options with which an interpreter only parses its file."""
+_INLINE_RUNNERS = word_set("python node ruby")
+_INLINE_ASSERTION = compile_lazily(r"(?:^|[;\n]) *(?:assert\b|console\.assert\(|raise unless\b)")
 _RUNNER_VALUES = word_set("-X -W -r --require --loader --import -I -o")
 _NO_FILE_OPTIONS = word_set("-c -e -p -s -lc --eval --print -")
 _SCRIPT_ENDS = (".py", ".sh", ".js", ".mjs", ".cjs", ".ts", ".rb", ".ps1", ".bat")
@@ -555,6 +566,21 @@ def recognise_check(name: str, words: ShellWords) -> ToolAndTarget | None:
     if target_words is None:
         return _match_test_script(name, words)
     return tool.name, _build_target(target_words[0], options, target_words[1], tool)
+
+
+def match_inline_assertions(name: str, part: ShellCommand) -> ToolAndTarget | None:
+    """Match an interpreter whose script stands in the command and asserts something.
+
+    One that also writes files asserts something about its own edits.
+    """
+    if name not in _INLINE_RUNNERS:
+        return None
+    script = part.body or next(
+        (code for option, code in pairwise(part.words) if option in ("-c", "-e")), ""
+    )
+    if not _INLINE_ASSERTION.search(script) or "write" in script:
+        return None
+    return "script", shorten_target(quote_words([name, "-c", " ".join(script.split())]))
 
 
 def is_check_task(name: str) -> bool:

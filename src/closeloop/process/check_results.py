@@ -230,18 +230,19 @@ def check_from_command(event: Command, effect: CommandEffect) -> TraceCheck | No
     if code == 0 and event.stopped is None:
         tail = (event.output or "")[-MAX_RESULT_CHARS:]
         blocked = find_nothing_ran(tail)
-        if effect.checks == ("script",) and counts_failures(strip_terminal_codes(tail)):
-            return _build_check(
-                effect, False, failure_collector.failures_from_tail(_cut_output(event.output or ""))
-            )
+        if _only_runs_others(effect) and counts_failures(strip_terminal_codes(tail)):
+            return _build_check(effect, False, _describe_failures(event.output or ""))
         return _build_check(effect, None if blocked else True, blocked=blocked)
     text = _cut_output(event.output or "")
     parsers = [find_parser_name(tool) for tool in effect.checks]
     names = list(dict.fromkeys(filter(None, parsers)))
     if blocked := _find_block(event, effect, code, names, text):
         return _build_check(effect, None, blocked=blocked)
+    passed: bool | None = None
     failures: CheckFailures | None = None
-    if code is None:
+    if code is None and _is_silent_pass(event, effect):
+        passed = True
+    elif code is None:
         passed, failures = _judge_output(
             text, names, recognise_parsers(text) if None in parsers else []
         )
@@ -253,6 +254,17 @@ def check_from_command(event: Command, effect: CommandEffect) -> TraceCheck | No
         if len(missing) == len(failures.errors):
             return _build_check(effect, None, blocked=missing[0])
     return _build_check(effect, passed, failures)
+
+
+def _describe_failures(output: str) -> CheckFailures:
+    """Return the failures of an output of an unknown tool."""
+    text = _cut_output(output)
+    return find_failures(text, ()) or failure_collector.failures_from_tail(text)
+
+
+def _only_runs_others(effect: CommandEffect) -> bool:
+    """Whether its tools are scripts or task runners, which may hide the exit code of a test."""
+    return all(find_parser_name(tool) is None for tool in effect.checks)
 
 
 def _build_check(
@@ -421,12 +433,15 @@ _PRINTED_RESULTS = compile_lazily(
     r"|^Tests: +[^\n]*\b\d+ total|^test result: (?:ok|FAILED)|^(?:ok|FAIL)\t\S+\t[\d.]+s"
     r"|^ +\d+ passing \(|^ *Test Files +[^\n]*\d+ (?:passed|failed)|^\d+ examples?, \d+ failures?"
     r"|^--- FAIL: |^All (?:\d+ |the )?(?:\w+ )?tests? (?:have )?passed\b"
+    r"|^\[ FAIL \d+ \| WARN \d+ \|[^\n]*\]"
     r"|^(\d+) ?(?:/|of) ?(\d+) (?:\w+ )?passed\b",
     re.MULTILINE | re.IGNORECASE,
 )
 
 
-_FAILURE_COUNT = compile_lazily(r"\b[1-9]\d* (?:failed|failures?|errors?)\b", re.IGNORECASE)
+_FAILURE_COUNT = compile_lazily(
+    r"\b[1-9]\d* (?:failed|failures?|errors?)\b|\A(?:FAIL\t|--- FAIL|\[ FAIL [1-9])", re.IGNORECASE
+)
 
 
 def _check_from_results(event: Command, effect: CommandEffect) -> TraceCheck | None:
@@ -456,12 +471,16 @@ def _check_from_results(event: Command, effect: CommandEffect) -> TraceCheck | N
 
 
 def counts_failures(tail: str) -> bool:
-    """Whether the last line with results counts a failure, whatever the exit code is."""
+    """Whether the last line with results counts a failure, whatever the exit code is.
+
+    Go prints a line for each package, of which any may fail.
+    """
     results = list(_PRINTED_RESULTS.finditer(tail))
     if not results:
         return False
     passed, count = results[-1].groups()
-    return passed != count or _FAILURE_COUNT.search(results[-1][0]) is not None
+    last_results = [result[0] for result in results if "\t" in result[0]] or [results[-1][0]]
+    return passed != count or any(map(_FAILURE_COUNT.search, last_results))
 
 
 LOOK_PROGRAMS = frozenset((
@@ -499,9 +518,38 @@ def _judge_output(
     return (False if failures else None), failures
 
 
+_SILENT_TOOLS = frozenset((
+    "tsc", "vue-tsc", "eslint", "stylelint", "shellcheck", "flake8", "pycodestyle", "pydocstyle",
+    "py_compile", "syntax", "gcc", "g++", "cc", "c++", "clang", "clang++", "rustc", "javac",
+    "golangci-lint", "staticcheck", "yamllint",
+))  # fmt: skip
+"""Tools that print nothing if nothing is wrong."""
+_SILENT_TARGETS = ("go vet", "go build")
+_NO_OUTPUT = compile_lazily(
+    r"\s*(?:Your command ran successfully and did not produce any output\.|\(no output\))?\s*"
+)
+"""What clients show instead of no output, whatever the exit code was."""
+_ECHO_ON_SUCCESS = compile_lazily(r"&& *echo +(?:\"([^\"$`]+)\"|'([^']+)'|([\w .:!-]+))\s*\Z")
+
+
+def _is_silent_pass(event: Command, effect: CommandEffect) -> bool:
+    """Whether a tool that prints only what is wrong ran to its end and printed nothing."""
+    if effect.masked or event.output is None or not _NO_OUTPUT.fullmatch(event.output):
+        return False
+    return _SILENT_TOOLS.issuperset(effect.checks) or effect.target.startswith(_SILENT_TARGETS)
+
+
+def _echoes_success(event: Command) -> bool:
+    """Whether the output ends with what `… && echo OK` prints if all before it passed."""
+    echo = _ECHO_ON_SUCCESS.search(event.command)
+    text = next(filter(None, echo.groups()), "").strip() if echo else ""
+    return bool(text) and (event.output or "").rstrip().rpartition("\n")[2].strip() == text
+
+
 def _known_exit_code(event: Command, effect: CommandEffect) -> int | None:
     if not effect.masked:
-        return event.exit_code
+        is_ended = event.exit_code is None and event.stopped is None
+        return 0 if is_ended and _echoes_success(event) else event.exit_code
     if "PIPESTATUS" in event.command or ("$?" in event.command and "|" not in event.command):
         # `pytest; echo "exit: $?"` prints the hidden exit code.
         match = _PRINTED_EXIT_CODE.search((event.output or "")[-200:])

@@ -19,6 +19,7 @@ from closeloop.process.check_commands import (
     ToolAndTarget,
     is_check_task,
     is_one_word,
+    match_inline_assertions,
     quote_words,
     recognise_check,
     shorten_target,
@@ -552,8 +553,10 @@ def _analyse_line(command: str, project_checks: tuple[str, ...]) -> CommandEffec
         name = program_name(part.words[0])
         if name != ":":
             programs.append(name)
-        check = recognise_check(name, part.words) or (
-            _match_own_check(part.words, project_checks) if project_checks else None
+        check = (
+            recognise_check(name, part.words)
+            or match_inline_assertions(name, part)
+            or (_match_own_check(part.words, project_checks) if project_checks else None)
         )
         if check is not None:
             folder = effects.directory

@@ -42,7 +42,12 @@ def recover_code_edits(code: str, *, only_rewrites: bool = False) -> list[ShellE
         edits = list(script.list_edits(parse_python(code)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    return [edit for edit in edits if not only_rewrites or edit.path in script.read_paths]
+    return [
+        replace(edit, path=path)
+        for edit in edits
+        if not only_rewrites or edit.path in script.read_paths
+        for path in script.looped_paths.get(edit.path, (edit.path,))
+    ]
 
 
 class _OpenFile(Record):
@@ -59,6 +64,9 @@ class _ScriptReading:
         self.replacements: list[tuple[str | None, str]] = []
         self.added: list[str] = []
         self.read_paths: set[str] = set()
+        self.lists: dict[str, tuple[str, ...]] = {}
+        self.looped_paths: dict[str, tuple[str, ...]] = {}
+        """By the first text of a loop, all texts that stand for it."""
 
     def list_edits(self, tree: ast.Module) -> Iterator[ShellEdit]:
         for node in sorted(_list_nodes(tree), key=_node_end):
@@ -66,8 +74,26 @@ class _ScriptReading:
                 self._note_assignment(node)
             elif isinstance(node, ast.withitem):
                 self._note_open_file(node.optional_vars, node.context_expr)
+            elif isinstance(node, ast.For):
+                self._note_loop(node)
             elif isinstance(node, ast.Call):
                 yield from self._edits_of_call(node)
+
+    def _note_loop(self, node: ast.For) -> None:
+        """Let the first text stand for all of `for path in ["a.py", "b.py"]`."""
+        texts = (
+            self.lists.get(node.iter.id, ())
+            if isinstance(node.iter, ast.Name)
+            else self._listed_texts(node.iter)
+        )
+        if texts and isinstance(node.target, ast.Name):
+            self.texts[node.target.id] = texts[0]
+            self.looped_paths[texts[0]] = texts
+
+    def _listed_texts(self, node: ast.expr) -> tuple[str, ...]:
+        elements = node.elts if isinstance(node, ast.List | ast.Tuple) else ()
+        texts = [text for element in elements[:MAX_EDITS] if (text := self._text_of(element))]
+        return tuple(texts) if len(texts) == len(elements) else ()
 
     def _note_assignment(self, node: ast.Assign) -> None:
         target = node.targets[0]
@@ -77,6 +103,8 @@ class _ScriptReading:
                 self.texts.pop(target.id, None)
             else:
                 self.texts[target.id] = text
+            if texts := self._listed_texts(node.value):
+                self.lists[target.id] = texts
             self._note_open_file(target, node.value)
         self.added += _new_lines(node.value)
 
@@ -178,15 +206,20 @@ def _added_lines(texts: Iterable[str]) -> str:
     return "\n".join(f"+{line}" for text in texts for line in text.splitlines())
 
 
-def _list_nodes(tree: ast.Module) -> Iterator[ast.Assign | ast.Call | ast.withitem]:
+_ReadNode = ast.Assign | ast.Call | ast.For | ast.withitem
+
+
+def _list_nodes(tree: ast.Module) -> Iterator[_ReadNode]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign | ast.Call | ast.withitem):
+        if isinstance(node, _ReadNode):
             yield node
 
 
-def _node_end(node: ast.Assign | ast.Call | ast.withitem) -> tuple[int, int, int]:
-    """Return a sort key by where a node ends, so that inner nodes come first."""
+def _node_end(node: _ReadNode) -> tuple[int, int, int]:
+    """Return a sort key by where a node ends, or the head of a loop: inner nodes come first."""
     positioned: ast.expr | ast.stmt = node.context_expr if isinstance(node, ast.withitem) else node
+    if isinstance(node, ast.For):
+        positioned = node.iter
     return (
         positioned.end_lineno or 0,
         positioned.end_col_offset or 0,

@@ -44,11 +44,14 @@ _VOLATILE_NUMBER = compile_lazily(
     r")"
 )
 _NUMBERED_RESOURCE = compile_lazily(
-    r"(\b(?:port|pid|process|goroutine|thread)[ =:]{1,2}|localhost:|\d\.\d{1,3}:"
+    r"(\b(?:port|pid|process|goroutine|thread|worker|seed|job)[ =:]{1,2}|localhost:|\d\.\d{1,3}:"
     r"|thread '[^'\n]*+' \()\d++\b",
     re.IGNORECASE,
 )
-_RESOURCE_WORDS = ("port", "pid", "PID", "rocess", "goroutine", "hread", "localhost", "0.0.")
+_RESOURCE_WORDS = (
+    "port", "pid", "PID", "rocess", "goroutine", "hread", "orker", "seed", "job", "localhost",
+    "0.0.",
+)  # fmt: skip
 _HASH = compile_lazily(
     r"[a-f](?<!\w[a-f])(?=[a-f]*+\d)"
     r"(?:[a-f\d]{6,}+\b(?:-[a-f\d]{4,12}\b){0,4}|[a-f\d]{3,5}(?:-[a-f\d]{4,12}\b){1,4})"

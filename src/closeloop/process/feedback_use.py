@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Literal
 
 from ahocorasick_rs import AhoCorasick, Implementation
+from msgspec.structs import replace
 
 from closeloop.process.agent_claims import has_disclaimer, list_closings, parse_claim
 from closeloop.process.check_commands import names_editing_script
@@ -25,6 +26,7 @@ from closeloop.process.check_results import (
     share_program,
 )
 from closeloop.process.edit_contents import (
+    EditLines,
     deletes_path,
     diff_edit,
     is_scratch_path,
@@ -32,6 +34,7 @@ from closeloop.process.edit_contents import (
     is_test_source,
     list_file_edits,
 )
+from closeloop.process.failure_collector import ORIGIN_MARK
 from closeloop.process.rule_helpers import cache_on_reading, list_git_verbs, uses_stash
 from closeloop.process.stale_files import (
     MissingFile,
@@ -68,6 +71,8 @@ from closeloop.text.code_patterns import (
     ASSERTION,
     SKIPPED_TEST,
     SUPPRESSION_WISH,
+    find_lowered_floor,
+    is_relaxed_setting,
     starting_test,
     strip_suppression,
 )
@@ -104,9 +109,11 @@ class FailureEpisode:
 @cache_on_reading
 def summarise_loops(lane: LaneReading) -> LoopSummary | None:
     """Summarise the lane's iterations; None if no check shows whether it passed."""
-    if not any(step.check and step.check.passed is not None for step in lane.checks):
-        return None
     episodes = list_episodes(lane)
+    if not episodes and not any(
+        step.check and step.check.passed is not None for step in lane.checks
+    ):
+        return None
     closed = [episode.closed_by for episode in episodes if episode.closed_by is not None]
     longest = max((len(row) for row in find_standstills(lane)), default=0)
     return LoopSummary(
@@ -134,8 +141,9 @@ MAX_OPEN_EPISODES = 20
 def list_episodes(lane: LaneReading) -> Sequence[FailureEpisode]:
     """List rows of failing checks of the same tests or targets, whatever their commands.
 
-    A failure that was never checked again while another program passed later is left out, because
-    it is unknown whether it still fails.
+    Checks that cannot run are among them if changed code did not help. A failure that was never
+    checked again while another program passed later is left out, because it is unknown whether it
+    still fails.
     """
     episodes: list[FailureEpisode] = []
     open_episodes: list[FailureEpisode] = []
@@ -164,13 +172,37 @@ def list_episodes(lane: LaneReading) -> Sequence[FailureEpisode]:
         elif len(open_episodes) < MAX_OPEN_EPISODES:
             open_episodes.append(FailureEpisode(step))
             episodes.append(open_episodes[-1])
-    return [
+    kept_episodes = [
         episode
         for episode in episodes
         if episode.closed_by is not None
         or len(episode.failing) > 1
         or not any(_is_other_pass(episode.failing[-1], step) for step in passed.values())
     ]
+    return [*kept_episodes, *_list_blocked_episodes(lane)]
+
+
+def _list_blocked_episodes(lane: LaneReading) -> list[FailureEpisode]:
+    """List checks that still cannot run after changes of the code, or are claimed to pass."""
+    episodes: list[FailureEpisode] = []
+    for use in list_feedback_uses(lane):
+        check = use.check.check
+        if check is None or check.blocked is None or use.use not in ("returned", "claimed"):
+            continue
+        last_checks = [episode.failing[-1] for episode in episodes]
+        known_check = next(find_comparable(check, last_checks), None)
+        if known_check is not None:
+            episodes[last_checks.index(known_check)].failing.append(use.check)
+        else:
+            episodes.append(FailureEpisode(use.check))
+    kept_episodes = []
+    for episode in episodes:
+        index = bisect_left(lane.checks, episode.failing[-1].number, key=EVENT_NUMBER)
+        episode.closed_by = next(iter(find_next_comparable(lane.checks, index)), None)
+        # A check that runs later and fails begins an episode of its own.
+        if episode.closed_by is None or episode.closed_by.failed is False:
+            kept_episodes.append(episode)
+    return kept_episodes
 
 
 def _close_episodes(
@@ -348,6 +380,8 @@ MAX_TEXT_CHARS = 4000
 """Characters of each text that are searched for names of the output."""
 MAX_ERRORS = 40
 MAX_GOOD_RUNS = 20
+MIN_RETURNS = 2
+"""Returns of the same failures after which what made them go is no fix."""
 MAX_EARLIER_CHECKS = 5
 """Failing checks before one that may have named the subject of the test."""
 MAX_CHANGES_BETWEEN = 50
@@ -363,6 +397,14 @@ _REWRITES_EXPECTATIONS = re.compile(
     r"|EXPECT)\w*="
 )
 """A run that stores what the code gives now as what is expected: `jest -u`."""
+_MOCK = re.compile(
+    r"\b(?:Magic|Async)?Mock\(|\bmonkeypatch\.setattr\(|\bmocker\.patch|\bpatch\(['\"]"
+    r"|\b(?:jest|vi)\.(?:mock|fn|spyOn)\(|\.mock(?:Return|Resolved)Value\(|\.and_return\("
+)
+"""The test is given a result that the code does not give."""
+_OTHER_ERROR = re.compile(r"(?<!Assertion)(?:Error|Exception)\b|[Nn]ot found|undefined|No such")
+"""A message about something other than a value: the test itself may be at fault."""
+_HAS_WORD = re.compile(r"\w")
 _TEST_PART = re.compile(r"::|[.>/ ]|\[")
 _CALLED_NAME = re.compile(r"(\w{3,})\(")
 _NAME_PART = re.compile(r"[a-z]{4,}")
@@ -409,7 +451,29 @@ def list_feedback_uses(lane: LaneReading) -> Sequence[FeedbackUse]:
         )
         if use is not None:
             uses.append(use)
-    return uses
+    return _mark_fixes_that_do_not_hold(lane, uses)
+
+
+def _mark_fixes_that_do_not_hold(
+    lane: LaneReading, uses: Sequence[FeedbackUse]
+) -> Sequence[FeedbackUse]:
+    """Take fixes for not used if what they mended fails again as before, twice or more.
+
+    The last fix is kept: it holds.
+    """
+    last_failing = {
+        frozenset(step.check.failures.errors.items()): step.number
+        for step in lane.checks
+        if step.check and step.check.failures and step.check.failures.parser != "tail"
+    }
+    returned: dict[frozenset[tuple[str, str]], list[int]] = {}
+    for use in uses:
+        failures = use.check.check.failures if use.check.check else None
+        errors = frozenset(failures.errors.items()) if failures else frozenset()
+        if use.use == "used" and last_failing.get(errors, 0) > use.then[0]:
+            returned.setdefault(errors, []).append(use.check.number)
+    undone = {number for row in returned.values() if len(row) >= MIN_RETURNS for number in row}
+    return [replace(use, use="returned") if use.check.number in undone else use for use in uses]
 
 
 def feedback_rate(uses: Sequence[FeedbackUse]) -> Rate | None:
@@ -424,6 +488,8 @@ def _judge_blocked_check(lane: LaneReading, index: int) -> FeedbackUse | None:
     way, or if the agent says next that the checks pass.
     """
     step = lane.checks[index]
+    if isinstance(step.event, Command) and step.event.stopped == "interrupted":
+        return None
     following = next(iter(find_next_comparable(lane.checks, index, ran=False)), None)
     if following is None or following.check is None:
         claim = _find_claim(lane, index)
@@ -516,7 +582,8 @@ def _drops_failing_test(lane: LaneReading, failing: TraceStep, passing: TraceSte
     """Whether what failed is not tested any more, or its complaint was only silenced.
 
     The failing test was deleted or skipped, or expects something else, although the code was never
-    changed; or all changes in between add marks that silence a linter or type checker.
+    changed; or all changes in between add marks that silence a linter or type checker, or make the
+    settings of a check more lenient.
     """
     failures = failing.check.failures if failing.check else None
     begin = bisect_right(lane.changes, failing.number, key=EVENT_NUMBER)
@@ -525,16 +592,18 @@ def _drops_failing_test(lane: LaneReading, failing: TraceStep, passing: TraceSte
     if failures is None or len(changes) > MAX_CHANGES_BETWEEN:
         return False
     request_text = (lane.request or "")[:MAX_TEXT_CHARS].lower()
+    if changes and all(_only_relaxes_settings(step) or _only_silences(step) for step in changes):
+        return not SUPPRESSION_WISH.search(request_text)
     if is_static_check(failing):
-        is_silenced = bool(changes) and all(map(_only_silences, changes))
-        return is_silenced and not SUPPRESSION_WISH.search(request_text)
+        return False
     rewrites = not changes and _rewrites_expectations(passing)
     changes_tests = bool(changes) and all(
         step.written and all(map(is_test_source, step.written)) for step in changes
     )
     if not (rewrites or changes_tests) or _TEST_WISH.search(request_text):
         return False
-    names = {_TEST_PART.split(key)[-1] for key in failures.errors} | {*failures.symbols}
+    tests = {_TEST_PART.split(key)[-1] for key in failures.errors}
+    names = tests | {*failures.symbols}
     is_code_changed = any(
         is_source_path(path) and not is_test_source(path)
         for step in lane.changes[:begin]
@@ -542,11 +611,64 @@ def _drops_failing_test(lane: LaneReading, failing: TraceStep, passing: TraceSte
     )
     if rewrites:
         return not is_code_changed
+    if not is_code_changed and _fits_failing_tests(lane.changes[:begin], changes, failures):
+        return True
     return any(
-        deletes_path(step, path) or _drops_test(edit, names, expects_other=not is_code_changed)
+        deletes_path(step, path)
+        or _drops_test(edit, names, expects_other=not is_code_changed)
+        or (_is_named_by(path, failures) and _leaves_out(edit, tests))
         for step in changes
         for path, edit in list_file_edits(step)
     )
+
+
+def _fits_failing_tests(
+    earlier_changes: Sequence[TraceStep], changes: Sequence[TraceStep], failures: CheckFailures
+) -> bool:
+    """Whether tests that existed failed in what they expect, and only they were changed."""
+    paths = {path for step in changes for path in step.written}
+    return (
+        all(
+            message and not _OTHER_ERROR.search(message.partition(ORIGIN_MARK)[0])
+            for message in failures.errors.values()
+        )
+        and all(_is_named_by(path, failures) for path in paths)
+        and paths.isdisjoint(path for step in earlier_changes for path in step.written)
+    )
+
+
+def _is_named_by(path: str, failures: CheckFailures) -> bool:
+    """Whether the failures are in this file."""
+    places = (*failures.paths, *(key.partition("::")[0] for key in failures.errors))
+    return any(place and (path.endswith(place) or place.endswith(path)) for place in places)
+
+
+def _leaves_out(edit: Edit, tests: Set[str]) -> bool:
+    """Whether a file is written anew, without any of the tests."""
+    is_whole = edit.before is None and edit.patch is None and edit.after is not None
+    return is_whole and not any(test in (edit.after or "") for test in tests)
+
+
+def _only_relaxes_settings(step: TraceStep) -> bool:
+    """Whether a change of settings only makes a check more lenient.
+
+    A rule is switched off, a file or test is left out, a threshold is lowered, or the exit code of
+    a check is dropped.
+    """
+    edits = list(list_file_edits(step))
+    return bool(edits) and all(
+        (not is_source_path(path) or "config" in path or "rc." in path)
+        and (lines := diff_edit(edit)) is not None
+        and _relaxes_check(lines)
+        for path, edit in edits
+    )
+
+
+def _relaxes_check(lines: EditLines) -> bool:
+    added = [line for line in lines.added if _HAS_WORD.search(line)]
+    if find_lowered_floor(lines.removed, added) is not None:
+        return True
+    return any(map(is_relaxed_setting, added)) and not any(map(is_relaxed_setting, lines.removed))
 
 
 def _rewrites_expectations(step: TraceStep) -> bool:
@@ -568,7 +690,7 @@ def _only_silences(step: TraceStep) -> bool:
 
 
 def _drops_test(edit: Edit, names: Set[str], *, expects_other: bool) -> bool:
-    """Whether an edit of a test file removes or skips a test, or exchanges an assertion."""
+    """Whether an edit of a test file removes or skips a test, exchanges an assertion or mocks."""
     lines = diff_edit(edit)
     if lines is None:
         return False
@@ -578,7 +700,9 @@ def _drops_test(edit: Edit, names: Set[str], *, expects_other: bool) -> bool:
     removed_tests = {test for line in lines.removed if (test := starting_test(line))}
     if removed_tests - added_tests and not added_tests - {None} - removed_tests:
         return any(name in test or test in name for test in removed_tests for name in names)
-    return expects_other and any(map(ASSERTION.search, lines.removed))
+    return expects_other and (
+        any(map(ASSERTION.search, lines.removed)) or any(map(_MOCK.search, lines.added))
+    )
 
 
 def _find_idle_repeat(

@@ -244,6 +244,8 @@ _PRECEDENCE = compile_phrases(
 BRIEF_PARTS = 5
 
 
+MIN_PROBLEM_WORDS = 30
+"""A request with fewer words that names no change may be a greeting or a test."""
 _QUESTION = compile_lazily(
     r"\W*(?:what|why|how|where|which|who|when|is|are|does|do|did|can)\b[^.\n]*\?"
 )
@@ -298,10 +300,16 @@ def is_reading_brief(brief: str) -> bool:
     return _READING_BRIEF.search(brief[:MAX_TEXT_CHARS].casefold()) is not None
 
 
-def asks_only_to_look(request: str) -> bool:
-    """Whether a review, explanation or answer is wanted, and no code change."""
-    text = request.strip()
-    return is_reading_brief(text) or _QUESTION.fullmatch(text.casefold()) is not None
+def asks_for_change(request: str) -> bool:
+    """Whether code is to be changed, as far as the request says: it says so, or is as long as a
+    description of a problem, and asks for no review, explanation or answer.
+    """
+    text = request.strip()[:MAX_TEXT_CHARS].casefold()
+    if is_reading_brief(text):
+        return False
+    if _CHANGE_REQUEST.search(text):
+        return True
+    return _QUESTION.fullmatch(text) is None and text.count(" ") >= MIN_PROBLEM_WORDS
 
 
 def is_brief_understood(handoff: HandoffContext) -> bool | None:

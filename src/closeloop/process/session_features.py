@@ -12,8 +12,14 @@ from functools import cache
 from itertools import chain, takewhile
 from operator import attrgetter
 
-from closeloop.process.edit_contents import diff_edit, list_code_changes
-from closeloop.process.handoff_briefs import asks_only_to_look
+from closeloop.process.edit_contents import (
+    diff_edit,
+    is_scratch_path,
+    is_source_path,
+    list_code_changes,
+    list_submitted_edits,
+)
+from closeloop.process.handoff_briefs import asks_for_change
 from closeloop.process.text_facts import build_automaton
 from closeloop.process.verification import is_trial
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
@@ -56,9 +62,12 @@ def collect_features(
         return {}
     root = next(iter(reading.lanes.values()))
     changes = _list_lasting_changes(reading)
-    if not changes and asks_only_to_look(strip_client_markup(root.request or "")):
-        # A review or an explanation requires no change.
-        excused: Features = {"no_code_change": None}
+    if not changes and _submits_code(reading):
+        # It was changed in a way that the recording does not show.
+        excused: Features = {"no_code_change": 0.0}
+    elif not changes and not asks_for_change(strip_client_markup(root.request or "")):
+        # A review, an answer or a greeting requires no change.
+        excused = {"no_code_change": None}
     else:
         excused = {}
     if not steps:
@@ -94,6 +103,13 @@ def _list_lasting_changes(reading: TraceReading) -> frozenset[int]:
     """Return event numbers of source code changes, without scratch files."""
     return frozenset(
         step.number for lane in reading.lanes.values() for step in list_code_changes(lane)
+    )
+
+
+def _submits_code(reading: TraceReading) -> bool:
+    submitted_edits = list_submitted_edits(reading) or ()
+    return any(
+        is_source_path(edit.path) and not is_scratch_path(edit.path) for edit in submitted_edits
     )
 
 

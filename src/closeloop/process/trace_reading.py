@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 
 from msgspec.structs import replace
 
+from closeloop.process.check_commands import shorten_target
 from closeloop.process.check_results import check_from_command
 from closeloop.process.command_analysis import analyse_command
 from closeloop.process.edit_recovery import (
@@ -228,6 +229,7 @@ def _find_root(names: Mapping[str, str]) -> str:
     return ""
 
 
+UNCAUGHT_ERROR = "Traceback (most recent call last)"
 _OTHER_ACTIONS = (Edit, Read, ToolUse, Handoff)
 
 
@@ -291,7 +293,36 @@ def _analyse_commands(
             scripts.remember(event.path, event.after if event.action == "create" else None)
         elif type(event) is Read:
             named_paths[event.path] = None
-    return effects, named_paths
+    return _add_checks_by_use(trace, effects), named_paths
+
+
+def _add_checks_by_use(trace: Trace, effects: list[CommandEffect]) -> list[CommandEffect]:
+    """Take programs that end with an uncaught error for checks if they are run again: whether the
+    error is gone is what the agent wants to know.
+    """
+    commands = [event for event in trace.events if type(event) is Command]
+    failing_lines = {
+        event.command
+        for event, effect in zip(commands, effects, strict=True)
+        if event.exit_code not in (0, None)
+        and event.output
+        and UNCAUGHT_ERROR in event.output
+        and _runs_code_only(effect)
+    }
+    if not failing_lines:
+        return effects
+    counts = Counter(event.command for event in commands)
+    again = {line for line in failing_lines if counts[line] > 1}
+    return [
+        replace(effect, checks=("script",), target=shorten_target(" ".join(event.command.split())))
+        if event.command in again
+        else effect
+        for event, effect in zip(commands, effects, strict=True)
+    ]
+
+
+def _runs_code_only(effect: CommandEffect) -> bool:
+    return not (effect.checks or effect.writes or effect.waits or effect.searches or effect.masked)
 
 
 class _LaneBuilder:

@@ -75,6 +75,8 @@ ENGLISH_AGAIN = compile_lazily(
     r"|wrote)\b"
     r"|^(?:no,? |but |hey,? )*i said\b|\bwhen i (?:told|asked) you\b"
     r"|\bi wouldn'?t (?:tell|have told|ask|have asked) you\b"
+    r"|\bi thought (?:we|you) (?:had |have |already |just )*"
+    r"(?:agreed|decided|found|fixed|said|settled)\b"
     r"|\bhow many times\b|\byou keep (?:\w+ing|on)\b|\bfor the (?:second|third|fourth|nth|last"
     r"|\d\w\w) time\b"
     r"|\bi (?:have to |must |will )?(?:repeat|say (?:it|this|that) again)\b"
@@ -164,7 +166,7 @@ CHECK_NAME = compile_lazily(
 
 AGAIN_WORDS = (
     "told", "tell", "ask", "said", "mention", "explain", "specif", "stated", "wrote", "times",
-    "keep", " time", "repeat", "again", "still", "misunderst", "ignor",
+    "keep", " time", "repeat", "again", "still", "misunderst", "ignor", "thought",
 )  # fmt: skip
 FAULT_WORDS = (
     "not", "n't", "nt ", "fail", "broke", "crash", "error", "wrong", "incorrect", "still",

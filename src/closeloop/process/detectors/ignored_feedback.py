@@ -8,10 +8,12 @@ runs now. It was **not used** if the same failures return after changed code, if
 repeated without a change, or if the agent claims success despite them. If no comparable check and
 no claim follows, the cycle is open and does not count. Fixing the cause in a file that the output
 does not name counts as use; rewording the same fix does not, nor does going back to failures that
-were there before, or a change of the failing test alone: it is deleted or skipped, or expects
-something else although no code was changed (`jest -u` too), and the user did not ask for that; nor
-does a mark that silences a linter or type checker (`# noqa`). A check that passes by chance,
-without any change, is neither; the next change decides.
+were there before, nor a fix that is undone by the next, twice or more. A change of the failing test
+alone is none either: it is deleted, skipped or mocked, or made to agree with the value that the
+unchanged code gives (`jest -u` too). Neither is a mark that silences a tool (`# noqa`), nor a
+setting that lets the check find less: a rule switched off, a threshold lowered, `|| true`. All that
+counts as use if the user asked for it. A check that passes by chance, without any change, is
+neither; the next change decides.
 
 Checks are comparable if they are in one lane and run overlapping tests, or run the same program on
 the same targets in the same folder. Flags that select fewer tests or change the output do not make

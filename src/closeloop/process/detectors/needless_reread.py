@@ -6,7 +6,8 @@ Within a lane, the same lines of the same file are read three times by any comma
 nothing in between, or twice within four actions if the text is long (8,000 characters). In the
 meantime no lane changed the file or an unknown file, the context was not truncated, and no edit of
 the file failed, except a repetition of an edit that had failed before.
-Other parts may be read in between; another range of lines is another read.
+Other parts may be read in between; another range of lines is another read, and so is a search for
+something else, even if it shows the same lines.
 
 Output of programs (pages, reports, anything below `_build` or `dist`) may be read again after every
 command that runs something. Logs, scratch files (except Python scripts) and waiting are excluded.
@@ -134,7 +135,7 @@ def _needless_read_rows(
     lane: LaneReading, changes: Sequence[TraceStep], repeated_paths: set[str]
 ) -> Iterator[tuple[str, list[int], bool]]:
     """Yield each part of a file with the reads that saw the same for no reason."""
-    known_reads: dict[tuple[str, str], _KnownRead] = {}
+    known_reads: dict[tuple[str, str, str], _KnownRead] = {}
     clock = _FileClock(changes, lane.compactions)
     attempts: set[tuple[str, str | None, str | None]] = set()
     for step in lane.steps:
@@ -152,7 +153,7 @@ def _needless_read_rows(
             continue
         path, stamp = step.read[0], (*clock.stamp_read(step), clock.runs)
         stamp = stamp if _is_program_output(path) else (*stamp[:2], 0)
-        key = (path, text)
+        key = (path, text, _search_words(step))
         before = known_reads.get(key)
         if before is not None and before.stamp == stamp:
             reach = LONG_REACH if len(text) >= LONG_TEXT_CHARS else 1
@@ -164,8 +165,16 @@ def _needless_read_rows(
         if before is not None:
             yield path, before.numbers, bool(before.at_once)
         known_reads[key] = _KnownRead(stamp=stamp, numbers=[step.number], at_once=[])
-    for (path, _), known_read in known_reads.items():
+    for (path, *_), known_read in known_reads.items():
         yield path, known_read.numbers, bool(known_read.at_once)
+
+
+def _search_words(step: TraceStep) -> str:
+    """Return the command of a search, which may look for something else in the same lines."""
+    event, effect = step.event, step.effect
+    if effect is None or not effect.searches or not isinstance(event, Command):
+        return ""
+    return " ".join(event.command.split())
 
 
 def _is_new_attempt(step: TraceStep, attempts: set[tuple[str, str | None, str | None]]) -> bool:

@@ -140,7 +140,9 @@ _SUCCESS_WORDS = compile_lazily(
 _FAILURE_WORDS = compile_lazily(
     r"\bstill (?:ha(?:s|ve|ving)|not?|n't|see\w*|get\w*|fail\w*|show\w*|print\w*|return\w*|the"
     r"|an?|there|persist\w*|wrong|occur\w*|exist\w*|present)\b"
-    r"|\b(?:is|are|does|do|did|was)(?: not|n['’]t) (?:work|help|fix|take effect|being|what)"
+    r"|\b(?:is|are|does|do|did|was)(?: not|n['’]t) (?:fully |quite |really )?"
+    r"(?:work|help|fix|solve|resolve|take effect|being|what)"
+    r"|\b(?:another|(?:a )?different) approach\b"
     r"|\b(?:issue|problem|error|bug)s? (?:\w+ )?(?:persists?|remains?)\b"
     r"|\bsame (?:result|output|error|issue|problem)\b|\bno (?:change|effect|difference)\b",
     re.IGNORECASE,

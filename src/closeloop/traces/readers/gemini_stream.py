@@ -1,4 +1,4 @@
-"""Output of Gemini CLI with `--output-format stream-json`."""
+"""Output of Gemini CLI with `--output-format stream-json`, and the telemetry that it logs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from closeloop.traces.readers.gemini import (
     event_from_gemini_call,
     finish_gemini_call,
     parse_shell_exit_code,
+    usage_from_gemini,
 )
+from closeloop.traces.readers.otlp import iter_printed_values
 from closeloop.traces.session_builder import ROOT_LANE, UNPAIRED_RESULT, SessionBuilder
 from closeloop.traces.tool_calls import CallOrigin
 from closeloop.traces.untrusted_json import (
@@ -31,7 +33,7 @@ from closeloop.traces.untrusted_json import (
 )
 
 name = "gemini-stream"
-version = 2
+version = 3
 
 _BARE_EXIT_CODE = re.compile(r"Command exited with code: (-?\d{1,9})")
 _EXITS: dict[str, Exit] = {
@@ -41,11 +43,16 @@ _EXITS: dict[str, Exit] = {
 
 
 def recognises(source: RecordingSource) -> bool:
-    return any(_is_own_record(record) for record in source.lines or _iter_printed_records(source))
+    return _is_telemetry(source) or any(
+        _is_own_record(record) for record in source.lines or _iter_printed_records(source)
+    )
 
 
 def read(source: RecordingSource) -> Iterator[Session]:
     """Yield one session for each run in the file."""
+    if _is_telemetry(source):
+        yield from _read_telemetry(source)
+        return
     stream, runs = _GeminiStream(source), 0
     for record in source.records():
         fields = as_mapping(record)
@@ -241,3 +248,103 @@ class _GeminiStream:
         }
         if any(tokens_by_model.values()):
             self.model = as_label(max(tokens_by_model, key=lambda key: tokens_by_model[key]))
+
+
+# The log of its telemetry (`telemetry.outfile`): prompts, calls without their results, and tokens.
+
+
+_TELEMETRY_EVENT = re.compile(rb'"event\.name"\s*:\s*"gemini_cli\.')
+_TOKEN_COUNTS = {
+    "input": "input_token_count",
+    "output": "output_token_count",
+    "cached": "cached_content_token_count",
+    "thoughts": "thoughts_token_count",
+    "tool": "tool_token_count",
+    "total": "total_token_count",
+}
+
+
+def _is_telemetry(source: RecordingSource) -> bool:
+    return source.head[:1] == b"{" and _TELEMETRY_EVENT.search(source.head) is not None
+
+
+def _read_telemetry(source: RecordingSource) -> Iterator[Session]:
+    """Yield one session for each id in the log."""
+    sessions: dict[str, _TelemetrySession] = {}
+    printed = () if source.lines else iter_printed_values(source.path, source.skipped)
+    for record in source.records() if source.lines else printed:
+        event = as_mapping(as_mapping(record).get("attributes"))
+        kind, session = as_label(event.get("event.name")), as_label(event.get("session.id"))
+        if kind and session and kind.startswith("gemini_cli."):
+            if session not in sessions:
+                sessions[session] = _TelemetrySession(source)
+            sessions[session].add_event(kind.removeprefix("gemini_cli."), event)
+    for session, events in sessions.items():
+        builder = events.builder
+        yield builder.build_session(
+            id=session,
+            agent="gemini-cli",
+            exit="finished",
+            summary=builder.mark_claim(),
+            copy="printed",
+        )
+
+
+class _TelemetrySession:
+    """Collects the events of one session."""
+
+    def __init__(self, source: RecordingSource) -> None:
+        self.builder = SessionBuilder(name, version, source.skipped)
+        self._skipped = source.skipped
+        self._turn: int | None = None
+
+    def add_event(self, kind: str, event: Mapping[str, Any]) -> None:
+        time = self.builder.record_time(time_from_text(event.get("event.timestamp")))
+        if kind == "user_prompt":
+            text = self.builder.truncate_text(as_text(event.get("prompt")) or "")
+            if text:
+                self.builder.add_incoming_message(text, lane=ROOT_LANE, time=time)
+        elif kind == "api_response":
+            self._add_response(event, time)
+        elif kind == "tool_call":
+            self._add_call(event, time)
+        elif kind == "api_error":
+            message = as_text(event.get("error")) or as_text(event.get("error.message")) or ""
+            self.builder.add_note(message, "error", at=time)
+
+    def _add_response(self, event: Mapping[str, Any], time: datetime | None) -> None:
+        model = as_label(event.get("model"))
+        usage = usage_from_gemini(event, _TOKEN_COUNTS)
+        self._turn = self.builder.add_turn(ROOT_LANE, Turn(model=model, at=time, usage=usage))
+        if model:
+            self.builder.models[model] += usage.output_tokens or 1
+        text = self.builder.truncate_text(as_text(event.get("response_text")) or "")
+        if text and text[:1] not in "[{":
+            fields = self.builder.event_fields(turn=self._turn, at=time)
+            self.builder.add(Message(**fields, role="agent", text=text))
+
+    def _add_call(self, event: Mapping[str, Any], time: datetime | None) -> None:
+        given = event.get("function_args")
+        call_arguments = try_decode_json(given) if isinstance(given, str) else given
+        origin = CallOrigin(
+            number=self.builder.next_number,
+            lane=ROOT_LANE,
+            turn=self._turn,
+            at=time,
+            call=f"{self.builder.next_number}",
+        )
+        call = self.builder.add(
+            event_from_gemini_call(
+                as_label(event.get("function_name")) or "unknown",
+                storable_arguments(call_arguments, self._skipped),
+                origin,
+            )
+        )
+        succeeded = event.get("success")
+        ok = succeeded if isinstance(succeeded, bool) else None
+        error = as_text(event.get("error")) if ok is False else None
+        milliseconds = as_count(event.get("duration_ms"))
+        seconds = None if milliseconds is None else milliseconds / 1000
+        stopped = {"stopped": "rejected"} if event.get("decision") == "reject" else {}
+        more = stopped if isinstance(call, Command) else {}
+        finish_gemini_call(self.builder, call, error, ok, seconds=seconds, **more)

@@ -360,6 +360,10 @@ def starts_with_span(head: bytes) -> bool:
 
 
 def iter_printed_spans(path: Path, skipped: dict[str, int]) -> Iterator[Any]:
+    return filter(is_span, iter_printed_values(path, skipped))
+
+
+def iter_printed_values(path: Path, skipped: dict[str, int]) -> Iterator[Any]:
     """Yield consecutive printed values, each until its last brace stands alone."""
     lines: list[bytes] = []
     size = 0
@@ -368,8 +372,7 @@ def iter_printed_spans(path: Path, skipped: dict[str, int]) -> Iterator[Any]:
             lines.append(line)
             size += len(line)
             if line.rstrip() == b"}":
-                if is_span(value := try_decode_json(b"".join(lines))):
-                    yield value
+                yield try_decode_json(b"".join(lines))
                 lines, size = [], 0
             elif size > MAX_LINE_BYTES:
                 break
