@@ -182,8 +182,12 @@ def optional_columns(rows: Sequence[AttemptRow]) -> tuple[str, ...]:
     return (*OPTIONAL_COLUMNS[:-1], "cost", "who") if is_experiment else OPTIONAL_COLUMNS
 
 
+FILTER_FIELDS = ("agent", "model", "repo", "user", "rule", "experiment", "prompt", "arm")
+"""What attempts are narrowed down by as `FIELD:VALUE`."""
+
+
 def attempts(  # noqa: PLR0913 - one parameter for each flag
-    *,
+    *filters: str,
     task: str | None = None,
     variant: str | None = None,
     outcome: Literal["pass", "fail", "unscored"] | None = None,
@@ -197,6 +201,9 @@ def attempts(  # noqa: PLR0913 - one parameter for each flag
 
     Parameters
     ----------
+    filters
+        Only those of `agent:NAME`, `model:NAME`, `repo:NAME`, `user:NAME`, `rule:NAME`,
+        `experiment:ID`, `prompt:ID` or `arm:TRIAL: VARIANT`; of several, those that match all.
     task
         Only attempts at this task.
     variant
@@ -225,11 +232,15 @@ def attempts(  # noqa: PLR0913 - one parameter for each flag
     from closeloop.store.store import open_existing_store
 
     require_positive_flags(limit=limit)
-    attempt_filter = AttemptFilter(
-        task=task, variant=variant, outcome=outcome, since=parse_since(since)
-    )
     project = load_project(Path.cwd())
     with open_existing_store(project.settings, project.root) as store:
+        attempt_filter = AttemptFilter(
+            task=task,
+            variant=variant,
+            outcome=outcome,
+            since=parse_since(since),
+            **parse_filters(filters, store),
+        )
         sealed = store.held_out.list_sealed_digests()
         rows = store.listing.list_page(attempt_filter, limit, without=sealed, sort=sort)
         is_full = len(rows) == limit
@@ -253,13 +264,37 @@ def attempts(  # noqa: PLR0913 - one parameter for each flag
         if count > len(rows):
             print_line(f"{len(rows)} of {count:,} shown: --limit shows more.")
     else:
-        is_all = not (task or variant or outcome or since)
+        is_all = not (filters or task or variant or outcome or since)
         advice = "No attempts match: remove a filter."
         print_line(
             "No attempts yet: `closeloop run` or `closeloop import` adds some."
             if is_all
             else advice
         )
+
+
+def parse_filters(texts: Sequence[str], store: Store) -> dict[str, Any]:
+    """Parse filters typed as `agent:codex`; ids may be shortened."""
+    from closeloop.records.errors import BadInput, unknown_name_error
+
+    filters: dict[str, str] = {}
+    for text in texts:
+        field, _, value = text.partition(":")
+        if field not in FILTER_FIELDS or not value:
+            fields = ", ".join(FILTER_FIELDS)
+            raise BadInput(f"{text!r} is not a filter: write FIELD:VALUE, with one of {fields}.")
+        filters[field] = value.strip()
+    if "prompt" in filters:
+        from closeloop.reviews.agent_prompts import find_prompt_id
+
+        filters["prompt"] = find_prompt_id(store, filters["prompt"])
+    if "experiment" in filters:
+        from closeloop.metrics.attempt_measuring import find_experiment
+
+        filters["experiment"] = find_experiment(store, filters["experiment"]).id
+    if "arm" in filters and filters["arm"] not in (arms := store.trials.list_arms()):
+        raise unknown_name_error("arm", filters["arm"], arms)
+    return filters
 
 
 def find(  # noqa: PLR0913 - one parameter for each flag

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from closeloop.records.attempt import (
@@ -18,7 +19,7 @@ from closeloop.records.attempt import (
 )
 from closeloop.records.estimate import wilson_rate
 from closeloop.records.record import Record
-from closeloop.records.task import CONTROL_AGENTS, Experiment
+from closeloop.records.task import CONTROL_AGENTS, Experiment, Task
 from closeloop.store import schema
 from closeloop.store.attempt_rows import (
     add_variant_names,
@@ -28,7 +29,14 @@ from closeloop.store.attempt_rows import (
     select_counted_attempts,
 )
 from closeloop.store.engine import Connection
+from closeloop.store.experiment_section import (
+    arm_condition,
+    list_arms,
+    list_prompt_titles,
+    prompt_condition,
+)
 from closeloop.store.fact_rows import StoreSection
+from closeloop.store.record_bodies import unpack_record
 from closeloop.store.schema import (
     attempts,
     deliveries,
@@ -43,10 +51,11 @@ from closeloop.store.schema import (
     tasks,
     variants,
 )
-from closeloop.store.session_rows import search_conditions
+from closeloop.store.session_rows import list_addresses, search_conditions
 from closeloop.store.sql_expressions import SqlExpression, false, func, or_
 from closeloop.store.sql_statements import Select, select
 from closeloop.text.search_text import parse_search
+from closeloop.text.wording import repository_name
 
 MAX_CHOICES = 500
 
@@ -191,7 +200,6 @@ class ListingSection(StoreSection):
         is_visible = attempts.c.task_digest.not_in(sealed)
         columns = {
             "variants": variants.c.name,
-            "repos": sessions.c.repo,
             "users": attempts.c.user,
             "categories": measurements.c.category,
         }
@@ -213,6 +221,9 @@ class ListingSection(StoreSection):
                 tasks=tasks,
                 agents=tuple(sorted(agents)),
                 models=tuple(sorted(models)),
+                repos=tuple(sorted(list_addresses(connection))[:MAX_CHOICES]),
+                prompts=list_prompt_titles(connection),
+                arms=list_arms(connection),
                 **values_by_name,
             )
 
@@ -334,7 +345,7 @@ def _filter_conditions(connection: Connection, filters: AttemptFilter) -> list[S
     conditions += _period_conditions(filters)
     build_condition: dict[str, Callable[[Any], SqlExpression]] = {
         "min_cost": lambda dollars: columns.cost >= dollars,
-        "repo": lambda repo: sessions.c.repo == repo,
+        "repo": partial(_repository_condition, connection),
         "variant": lambda name: _has_variant(variants.c.name == name),
         "agent": lambda name: or_(_has_variant(variants.c.agent == name), sessions.c.agent == name),
         "model": lambda name: or_(_has_variant(variants.c.model == name), sessions.c.model == name),
@@ -345,10 +356,24 @@ def _filter_conditions(connection: Connection, filters: AttemptFilter) -> list[S
     for name, build in build_condition.items():
         if (value := getattr(filters, name)) is not None:
             conditions.append(build(value))
+    if filters.prompt is not None:
+        conditions.append(prompt_condition(connection, filters.prompt))
+    if filters.arm is not None:
+        conditions.append(arm_condition(connection, filters.arm))
     if filters.q is not None:
         phrases = parse_search(filters.q)
         conditions += search_conditions(connection, phrases) if phrases else [false()]
     return conditions
+
+
+def _repository_condition(connection: Connection, repo: str) -> SqlExpression:
+    """Whether it is work on a repository, by any of its addresses: a session, or at a task."""
+    name = repository_name(repo)
+    addresses = list_addresses(connection).get(name, [repo])
+    bodies = connection.execute(select(tasks.c.body).order_by(tasks.c.number)).scalars()
+    newest = {task.digest: task for task in (unpack_record(body, Task) for body in bodies)}
+    at_tasks = [key for key, task in newest.items() if repository_name(task.repo or "") == name]
+    return sessions.c.repo.in_(addresses) | attempts.c.task_digest.in_(at_tasks)
 
 
 def _period_conditions(period: TimeRange) -> list[SqlExpression]:

@@ -23,6 +23,7 @@ from closeloop.records.attempt import (
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.finding import AttemptEnding, Finding
 from closeloop.records.record import Record
+from closeloop.reviews.agent_prompts import find_prompt_id
 from closeloop.text.search_text import SearchSnippet, parse_search
 from closeloop.web.page import Page, PageContext
 from closeloop.web.pages.metrics import ScoreName, list_score_names, load_score_cells
@@ -158,6 +159,9 @@ def attempts(page_context: PageContext, query: AttemptsQuery) -> AttemptsView:
     rules = tuple(entry.detector.rule.name for entry in page_context.rulebook.chosen)
     limit = MAX_DOTS if query.show == "grid" else query.limit + 1
     after = None if query.show == "grid" else parse_cursor(query.after)
+    if query.prompt is not None:
+        prompt = find_prompt_id(page_context.store, query.prompt)
+        query = msgspec.structs.replace(query, prompt=prompt)
     attempt_filter = AttemptFilter(
         **{name: getattr(query, name) for name in AttemptFilter.__struct_fields__}
     )
@@ -166,6 +170,8 @@ def attempts(page_context: PageContext, query: AttemptsQuery) -> AttemptsView:
     )
     if not rows and query.rule is not None and query.rule not in rules:
         raise unknown_name_error("rule", query.rule, rules, "closeloop measure --rules")
+    if not rows and query.arm is not None and query.arm not in choices.arms:
+        raise unknown_name_error("arm", query.arm, choices.arms)
     if query.show == "grid":
         return AttemptsView(
             asked=query, choices=choices, rules=rules, grid=build_attempt_grid(page_context, rows)
