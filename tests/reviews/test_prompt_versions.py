@@ -41,6 +41,8 @@ from closeloop.text.client_markup import (
     normalise_system_prompt,
 )
 from closeloop.traces.readers.gateway import find_system_prompt
+from closeloop.web.page import PageContext
+from closeloop.web.pages.pulls import PullsQuery, pulls
 
 CLAUDE = """x-anthropic-billing-header: cc_version=2.0.{build}; cc_entrypoint=cli;
 
@@ -255,6 +257,12 @@ def test_a_label_a_trailer_and_a_rollout_name_the_prompt_of_work_done_elsewhere(
         "copilot/4": "v9",
         "copilot/5": None,
     }
+    filters = {name: PullsQuery(prompt=name) for name in (old.id, new.id, "v9")}
+    listed = {name: pulls(PageContext(store), query).pulls for name, query in filters.items()}
+    uses = {use.id: use.pulls for use in list_prompt_uses(store)}
+    for name, branches in {old.id: [1], new.id: [2, 3], "v9": [4]}.items():
+        assert sorted(row.pull.pull for row in listed[name]) == branches
+        assert {f"{REPO}#{row.pull.pull}" for row in listed[name]} == set(uses[name])
     figures = compute_metrics(work, ("prompt",), ("merge rate",)).figures
     assert {one.group["prompt"]: (one.value, one.attempts) for one in figures} == {
         old.id: (0.0, 1), new.id: (1.0, 2), "v9": (1.0, 1), "–": (1.0, 1),

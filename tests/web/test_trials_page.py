@@ -72,6 +72,10 @@ def test_each_arm_links_to_its_attempts(client: TestClient) -> None:
     refused = client.get("/attempts?arm=prompts%3A%20nwe")
     assert (refused.status_code, "Did you mean" in refused.text) == (400, True)
     assert client.get("/api/attempts?arm=memory").json()["count"] == 30
+    arms = client.get("/api/trials/prompts").json()["arms"]
+    assert {name: (arm["attempts"], arm["pulls"]) for name, arm in arms.items()} == {
+        "old": (30, 0), "new": (30, 0)
+    }  # fmt: skip
 
 
 def test_memory_s_page_says_what_is_lacking_where_its_score_is_not_known(

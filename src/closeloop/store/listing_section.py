@@ -139,6 +139,18 @@ class ListingSection(StoreSection):
 
         return self._read(work)
 
+    def list_matches(self, filters: AttemptFilter, ids: Collection[str]) -> set[str]:
+        """Return those of the attempts that match, also pull requests without a recording."""
+
+        def work(connection: Connection) -> set[str]:
+            query = select_counted_attempts().where(
+                attempts.c.id.in_(ids), *_filter_conditions(connection, filters)
+            )
+            columns = query.with_only_columns(attempts.c.id, maintain_column_froms=True)
+            return set(connection.execute(columns.order_by(None)).scalars())
+
+        return self._read(work)
+
     def load_row(self, attempt: str) -> AttemptRow | None:
         """Load one attempt by its full id, also a version of a session that no longer counts."""
 

@@ -364,13 +364,14 @@ PAGES = (
 # Trials: variants compared by random assignment, and the control arm of the agent context.
 
 
-class ArmAttempts(Record):
-    """The attempts of one arm, as the list of attempts has them."""
+class ArmWork(Record):
+    """The work of one arm, as the lists of attempts and of pull requests have it."""
 
     variant: str
     arm: str
-    """What the list is filtered by."""
+    """What the lists are filtered by."""
     attempts: int
+    pulls: int
 
 
 class TrialLine(Record):
@@ -378,7 +379,7 @@ class TrialLine(Record):
 
     trial: Trial
     assigned: int
-    arms: tuple[ArmAttempts, ...]
+    arms: tuple[ArmWork, ...]
     """Empty while they are counted."""
     report: TrialReport | None
     """None while it is computed, or if its score is not available."""
@@ -403,7 +404,7 @@ class TrialView(Record):
     """The deciding rate first, then the other metrics."""
     needed: dict[str, str]
     """By variant, what would make the result more certain."""
-    arms: dict[str, ArmAttempts]
+    arms: dict[str, ArmWork]
     """By variant; empty while they are counted."""
     fresh: bool
 
@@ -442,27 +443,29 @@ def trial(page_context: PageContext, query: TrialQuery) -> TrialView:
     )
 
 
-def _count_arms(page_context: PageContext, trial: Trial) -> tuple[tuple[ArmAttempts, ...], bool]:
-    """Return the attempts of each arm, and whether their numbers are current."""
+def _count_arms(page_context: PageContext, trial: Trial) -> tuple[tuple[ArmWork, ...], bool]:
+    """Return the work of each arm, and whether their numbers are current."""
 
-    def count_attempts() -> tuple[ArmAttempts, ...]:
+    def count_work() -> tuple[ArmWork, ...]:
         store = page_context.store
+        of_pulls = [row.attempt for row in store.pulls.list_pulls(agent=True) if row.attempt]
         sealed = store.held_out.list_sealed_digests()
         names = {
             variant: variant if trial.name == MEMORY_TRIAL else name_arm(trial.name, variant)
             for variant in trial.shares
         }
         return tuple(
-            ArmAttempts(
+            ArmWork(
                 variant=variant,
                 arm=arm,
                 attempts=store.listing.count_matches(AttemptFilter(arm=arm), without=sealed),
+                pulls=len(store.listing.list_matches(AttemptFilter(arm=arm), of_pulls)),
             )
             for variant, arm in names.items()
         )
 
     cached = page_context.metric_cache.compute_from_store(
-        f"arms {trial.name}", page_context.store_mark(), count_attempts
+        f"arms {trial.name}", page_context.store_mark(), count_work
     )
     return cached.value or (), cached.fresh
 
