@@ -46,7 +46,7 @@ from closeloop.store.schema import (
     variants,
 )
 from closeloop.store.session_rows import list_addresses
-from closeloop.store.sql_expressions import SqlExpression, case, false, func, or_
+from closeloop.store.sql_expressions import SqlExpression, case, func, or_
 from closeloop.store.sql_statements import Select, insert, select
 
 
@@ -298,6 +298,10 @@ class TrialSection(StoreSection):
         return [TrialAssignment(**row) for row in rows]
 
 
+MAX_LISTED_ATTEMPTS = 2_000
+"""Attempts of a prompt or arm up to which a list starts from them, not from its order."""
+
+
 def name_arm(trial: str, variant: str) -> str:
     """Return the name of a trial's arm, which attempts are grouped and filtered by."""
     return f"{trial}: {variant}"
@@ -317,30 +321,42 @@ def arm_condition(connection: Connection, arm: str) -> SqlExpression:
 
     Work is found by the attempt's id, its branch or its task, as `load_arm_column` does.
     """
-    names = connection.execute(select(trials.c.name)).scalars()
-    of_trials = (_assigned_condition(name, arm) for name in names if arm.startswith(f"{name}: "))
-    return or_(_offered_condition(connection, arm), *of_trials)
+    names = [*connection.execute(select(trials.c.name)).scalars()]
+    conditions = [
+        _assigned_condition(connection, name, arm) for name in names if arm.startswith(f"{name}: ")
+    ]
+    return or_(*conditions, *_offered_conditions(connection, arm))
 
 
-def _assigned_condition(trial: str, arm: str) -> SqlExpression:
+def _assigned_condition(connection: Connection, trial: str, arm: str) -> SqlExpression:
     table = assignments.c
     of_arm = (table.trial == trial, table.variant == arm.removeprefix(f"{trial}: "))
     names = (attempts.c.id, sessions.c.branch, attempts.c.task)
-    # An uncorrelated list first: it is searched faster than the table, and most work is not in it.
     keys = select(table.key).where(*of_arm)
+    by_key = [
+        select(column).where(name.in_(keys)).limit(MAX_LISTED_ATTEMPTS + 1)
+        for column, name in zip(
+            (attempts.c.id, sessions.c.attempt, attempts.c.id), names, strict=True
+        )
+    ]
+    candidates = {key for query in by_key for key in connection.execute(query).scalars()}
+    # Of many attempts, a set of keys excludes most faster than the index of assignments.
+    is_candidate = or_(*(name.in_(keys) for name in names))
+    if len(candidates) <= MAX_LISTED_ATTEMPTS:
+        is_candidate = attempts.c.id.in_(sorted(candidates))
     assigned_before = select(table.number).where(
         *of_arm, or_(*(table.key == name for name in names)), table.at <= attempts.c.started
     )
-    return or_(*(name.in_(keys) for name in names)) & assigned_before.exists()
+    return is_candidate & assigned_before.exists()
 
 
-def _offered_condition(connection: Connection, arm: str) -> SqlExpression:
-    """Return the condition that an agent was given context, or in the control arm none."""
+def _offered_conditions(connection: Connection, arm: str) -> list[SqlExpression]:
+    """Return conditions one of which holds if an agent was given context, or as a control none."""
     last = select(func.max(offers.c.number)).group_by(offers.c.repo, offers.c.key)
     query = select(offers.c.repo, offers.c.key, offers.c.arm).where(offers.c.number.in_(last))
     rows = connection.execute(query).all()
     if arm not in {row.arm for row in rows}:
-        return false()
+        return []
     keys_by_repo: dict[str, list[str]] = {}
     for row in rows:
         if row.arm == arm:
@@ -353,7 +369,7 @@ def _offered_condition(connection: Connection, arm: str) -> SqlExpression:
     ]
     by_id = attempts.c.id.in_([key for keys in keys_by_repo.values() for key in keys])
     is_named = attempts.c.id.in_([row.key for row in rows])
-    return or_(by_id, *(~is_named & condition for condition in by_branch))
+    return [by_id, *(~is_named & condition for condition in by_branch)]
 
 
 # Held-out tasks, and the ledger of unsealings.
@@ -456,8 +472,6 @@ MIN_PROMPT_ID_CHARS = 8
 """Minimum characters of a prompt's id in a trailer."""
 MAX_PROMPT_CHOICES = 50
 MAX_TITLE_CHARS = 60
-MAX_SEEN_ATTEMPTS = 2_000
-"""Attempts seen with a prompt up to which a list starts from them, not from its order."""
 
 
 def list_prompt_titles(connection: Connection) -> dict[str, str]:
@@ -481,10 +495,10 @@ def prompt_condition(connection: Connection, prompt: str) -> SqlExpression:
     """Return the condition that an attempt ran under a prompt, by the evidence of `PromptIndex`."""
     seen, attempt = attempt_prompts.c, attempts.c.id
     seen_with_it = select(seen.attempt).where(seen.prompt == prompt)
-    few = seen_with_it.limit(MAX_SEEN_ATTEMPTS + 1).subquery()
+    few = seen_with_it.limit(MAX_LISTED_ATTEMPTS + 1).subquery()
     count = connection.execute(select(func.count()).select_from(few)).scalar() or 0
     condition: SqlExpression = attempt.in_(seen_with_it)
-    if count > MAX_SEEN_ATTEMPTS:
+    if count > MAX_LISTED_ATTEMPTS:
         condition = seen_with_it.where(seen.attempt == attempt).exists()
     if evidence := _list_unseen_evidence(connection, prompt):
         is_seen = select(seen.attempt).where(seen.attempt == attempt).exists()

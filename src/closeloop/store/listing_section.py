@@ -385,7 +385,10 @@ def _repository_condition(connection: Connection, repo: str) -> SqlExpression:
     bodies = connection.execute(select(tasks.c.body).order_by(tasks.c.number)).scalars()
     newest = {task.digest: task for task in (unpack_record(body, Task) for body in bodies)}
     at_tasks = [key for key, task in newest.items() if repository_name(task.repo or "") == name]
-    return sessions.c.repo.in_(addresses) | attempts.c.task_digest.in_(at_tasks)
+    if not at_tasks:
+        return sessions.c.repo.in_(addresses)
+    in_sessions = select(sessions.c.attempt).where(sessions.c.repo.in_(addresses))
+    return attempts.c.id.in_(in_sessions) | attempts.c.task_digest.in_(at_tasks)
 
 
 def _period_conditions(period: TimeRange) -> list[SqlExpression]:
