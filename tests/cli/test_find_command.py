@@ -137,6 +137,7 @@ def test_a_limit_does_not_change_how_many_there_are(folder: Path) -> None:
 def test_a_list_is_narrowed_by_what_its_attempts_have_in_common(folder: Path) -> None:
     answer = json.loads(typed(folder, "list", "attempts", "rule:spiral", "--json").stdout)
     assert [one["id"] for one in answer["items"]] == [IDS[0]]
+    assert typed(folder, "list", "attempts", "rule:spiral").stdout.splitlines()[0].endswith("found")
     assert "remove a filter" in typed(folder, "list", "attempts", "agent:nobody").stdout
 
 

@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec.structs import replace
+
 from closeloop.cli.console import JsonFlag, make_visible
 from closeloop.records.attempt import AttemptMarks, AttemptSort, is_incomplete_recording
 from closeloop.records.record import Record
@@ -254,13 +256,21 @@ def attempts(  # noqa: PLR0913 - one parameter for each flag
         names = tuple(dict.fromkeys(score or ()))
         cells = load_cells(store, project.settings, rows, names)
         facts = load_listed_facts(store, rows)
+        if attempt_filter.rule is not None:
+            ids = [row.id for row in rows]
+            findings = store.listing.find_rule_messages(ids, attempt_filter.rule)
+            facts = replace(facts, findings=findings)
     if json:
         row_maps = [record_to_map(row) for row in rows]
         for fields in row_maps if names else ():
             fields["scores"] = cells_to_map(cells[fields["id"]], names)
         print_json(row_maps, count)
     elif rows:
-        print_parts(attempts_table(rows, facts, cells, names), optional=optional_columns(rows))
+        print_parts(
+            attempts_table(rows, facts, cells, names),
+            optional=optional_columns(rows),
+            below=("found",),
+        )
         if count > len(rows):
             print_line(f"{len(rows)} of {count:,} shown: --limit shows more.")
     else:
@@ -391,6 +401,8 @@ class ListedFacts(Record):
     """By attempt, the share of reviewers who would merge it, if no check decides."""
     marks: dict[str, AttemptMarks] = {}
     snippets: dict[str, SearchSnippet] = {}
+    findings: dict[str, str] = {}
+    """By attempt, what the rule found that the list is narrowed to."""
 
 
 def load_listed_facts(
@@ -472,6 +484,8 @@ def attempts_table(
         table.add_column(name, justify="right" if name in ("turns", "seconds") else "left")
     if facts.snippets:
         table.add_column("match")
+    if facts.findings:
+        table.add_column("found")
     for row in rows:
         imported = row.origin == "production" and row.outcome is None
         by_review = row.is_for_review and row.id in facts.would_merge
@@ -497,6 +511,7 @@ def attempts_table(
                 style="dim",
             ),
             *([render_snippet(facts.snippets.get(row.id))] if facts.snippets else []),
+            *([Text(make_visible(facts.findings.get(row.id, "")))] if facts.findings else []),
         )
     return table
 

@@ -18,6 +18,7 @@ from closeloop.records.attempt import (
     TimeRange,
 )
 from closeloop.records.estimate import wilson_rate
+from closeloop.records.finding import Measurement
 from closeloop.records.record import Record
 from closeloop.records.task import CONTROL_AGENTS, Experiment, Task
 from closeloop.store import schema
@@ -206,6 +207,19 @@ class ListingSection(StoreSection):
                 outdated=outdated,
             )
         return marks_by_attempt
+
+    def find_rule_messages(self, ids: Iterable[str], rule: str) -> dict[str, str]:
+        """Return, by attempt, the first finding of a rule, as it was measured last."""
+        table = measurements.c
+        query = select(table.attempt, table.body).where(table.attempt.in_(list(ids)))
+        rows = self._read(lambda connection: connection.execute(query.order_by(table.number)).all())
+        last_bodies = {row.attempt: row.body for row in rows}
+        return {
+            attempt: finding.message
+            for attempt, body in last_bodies.items()
+            for finding in reversed(unpack_record(body, Measurement).findings)
+            if finding.rule == rule and finding.silenced is None
+        }
 
     def list_choices(self, sealed: Collection[str] = ()) -> FilterChoices:
         """List the values to filter by, sorted; never the name of a sealed task."""

@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from closeloop.metrics.attempt_measuring import measurement_basis
 from closeloop.metrics.score_columns import ScoreCell
 from closeloop.records.attempt import (
     AttemptFilter,
@@ -234,15 +233,8 @@ def _with_findings(
     page_context: PageContext, lines: Sequence[AttemptLine], rule: str
 ) -> tuple[AttemptLine, ...]:
     """Return the lines with the first finding of a rule, as it was measured last."""
-    measured = page_context.store.load_measurements(
-        {line.row.id: measurement_basis(line.row, page_context.rulebook) for line in lines}
-    )
-    messages = {
-        attempt: finding.message
-        for attempt, measurement in measured.items()
-        for finding in reversed(unsilenced_rule_findings(measurement))
-        if finding.rule == rule
-    }
+    ids = [line.row.id for line in lines]
+    messages = page_context.store.listing.find_rule_messages(ids, rule)
     return tuple(msgspec.structs.replace(line, finding=messages.get(line.row.id)) for line in lines)
 
 
