@@ -175,10 +175,13 @@ _REORDERING = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *rang
 _VISIBLE = _CONTROLS | _REORDERING | {0x0D: "", **dict.fromkeys(range(0xD800, 0xE000), "\ufffd")}
 _OBEYED_CLASS = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 """The same as a character class, compiled when first needed."""
+_COLOUR_CODE = r"\x1b\[[0-9;:]{0,40}m"
 
 
 def make_visible(text: str) -> str:
-    """Replace everything that a terminal would obey by visible text."""
+    """Replace everything that a terminal would obey by visible text; colours are left out."""
+    if "\x1b" in text:
+        text = re.sub(_COLOUR_CODE, "", text)
     if text.isascii():
         return text.translate(_VISIBLE)
     # For other text, translate would examine every character separately.
