@@ -344,10 +344,15 @@ def _assigned_condition(connection: Connection, trial: str, arm: str) -> SqlExpr
     is_candidate = or_(*(name.in_(keys) for name in names))
     if len(candidates) <= MAX_LISTED_ATTEMPTS:
         is_candidate = attempts.c.id.in_(sorted(candidates))
-    assigned_before = select(table.number).where(
-        *of_arm, or_(*(table.key == name for name in names)), table.at <= attempts.c.started
+    assigned_before = or_(
+        *(
+            select(table.number)
+            .where(*of_arm, table.key == name, table.at <= attempts.c.started)
+            .exists()
+            for name in names
+        )
     )
-    return is_candidate & assigned_before.exists()
+    return is_candidate & assigned_before
 
 
 def _offered_conditions(connection: Connection, arm: str) -> list[SqlExpression]:
