@@ -311,7 +311,7 @@ class ListingSection(StoreSection):
 
 _NUMBERED_TABLES = (
     grades, measurements, sessions, deliveries, events, tasks, variants, experiments, pauses,
-    scores, schema.plans, schema.plan_tasks, schema.executions,
+    scores, schema.plans, schema.plan_tasks, schema.executions, schema.assignments, schema.offers,
 )  # fmt: skip
 
 

@@ -410,10 +410,15 @@ class TrialView(Record):
 
 
 def trials(page_context: PageContext, query: NoQuery) -> TrialsView:
-    lines, fresh = [], True
-    for trial in list_trials(page_context.store, page_context.settings.memory):
+    store, memory = page_context.store, page_context.settings.memory
+    cached = page_context.metric_cache.compute_from_store(
+        "trials",
+        page_context.store_mark(),
+        lambda: [(trial, len(list_assigned(store, trial))) for trial in list_trials(store, memory)],
+    )
+    lines, fresh = [], cached.fresh
+    for trial, count in cached.value or ():
         report, _, is_fresh = _load_report(page_context, trial)
-        count = len(list_assigned(page_context.store, trial))
         arms, is_counted = _count_arms(page_context, trial)
         lines.append(TrialLine(trial=trial, assigned=count, arms=arms, report=report))
         fresh = fresh and is_fresh and is_counted
