@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from closeloop.records.experiment_plan import ExperimentStatus
     from closeloop.records.pull_request import PullRequest
     from closeloop.records.settings import Settings
-    from closeloop.reviews.pull_board import BoardRow
+    from closeloop.reviews.pull_board import BoardRow, PullCost
     from closeloop.reviews.pull_changes import FetchedChanges
     from closeloop.store import Store
 
@@ -611,15 +611,19 @@ def show_pull(name: str, store: Store, settings: Settings, *, json: bool) -> Non
     """Print the history of one pull request."""
     from closeloop.cli.console import print_json, print_parts
     from closeloop.reviews.authorship import merge_known_agents
+    from closeloop.reviews.pull_board import PullCost, load_pull_costs
     from closeloop.reviews.pull_lifecycle import load_pull
 
     agents = merge_known_agents(settings.pulls.agents)
     pull_request = load_pull(*parse_pull_name(name, store), store, agents)
     row = store.pulls.load_pull(pull_request.repo, pull_request.number)
+    if json:
+        print_json(pull_request)
+        return
+    costs = load_pull_costs(store, [row], store.pulls.list_pulls(agent=True)) if row else {}
+    cost = next(iter(costs.values()), PullCost())
     has_change = row is not None and row.has_change
-    print_json(pull_request) if json else print_parts(
-        *render_pull_life(pull_request, has_change=has_change)
-    )
+    print_parts(*render_pull_life(pull_request, cost, has_change=has_change))
 
 
 def fetch_changes(store: Store, project: ProjectConfiguration, repo: str | None) -> FetchedChanges:
@@ -736,7 +740,21 @@ def format_size(added: int | None, removed: int | None) -> str:
     return "–" if added is None or removed is None else f"+{added:,} −{removed:,}"
 
 
-def render_pull_life(pull: PullRequest, *, has_change: bool) -> Iterator[RenderableType]:
+def describe_pull_cost(cost: PullCost) -> str:
+    """Describe what the work cost, or why that is unknown."""
+    from closeloop.text.wording import count_with_noun, format_dollars
+
+    if not cost.sessions:
+        return "unknown: there is no recording of the work"
+    sessions = count_with_noun(cost.sessions, "session")
+    if cost.cost is None:
+        return f"unknown for {cost.without_cost} of {sessions}"
+    return f"{format_dollars(cost.cost)} in {sessions}"
+
+
+def render_pull_life(
+    pull: PullRequest, cost: PullCost, *, has_change: bool
+) -> Iterator[RenderableType]:
     """Render the events of a pull request, in order."""
     from rich.table import Table
     from rich.text import Text
@@ -757,6 +775,7 @@ def render_pull_life(pull: PullRequest, *, has_change: bool) -> Iterator[Rendera
         "task": pull.task,
         "prompt": pull.prompt,
         "first push": pull.first_push,
+        "cost": describe_pull_cost(cost) if pull.agent else None,
         "blocked": (block_reason(pull) or (None if has_change else NO_CHANGE_REASON))
         if pull.state == "open" and pull.agent
         else None,
