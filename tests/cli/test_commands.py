@@ -394,8 +394,9 @@ def test_what_an_agent_wrote_cannot_command_the_terminal(project):
 
 
 def test_what_a_test_said_cannot_command_the_terminal_from_the_table():
-    row = AttemptRow(id="a", origin="experiment", exit="finished", outcome="fail", reason="\x1b[2J")
-    assert render_outcome_cell([row], {}).plain == "✗ \\x1b[2J"
+    said = "\x1b[2J\x1b[1;31mred\x1b[0m"
+    row = AttemptRow(id="a", origin="experiment", exit="finished", outcome="fail", reason=said)
+    assert render_outcome_cell([row], {}).plain == "✗ \\x1b[2Jred"
 
 
 def help_seconds(project: Path) -> float:

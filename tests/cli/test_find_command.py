@@ -134,6 +134,13 @@ def test_a_limit_does_not_change_how_many_there_are(folder: Path) -> None:
     assert lines[-1] == f"2 of {len(IDS)} shown: --limit shows more."
 
 
+def test_a_list_is_narrowed_by_what_its_attempts_have_in_common(folder: Path) -> None:
+    answer = json.loads(typed(folder, "list", "attempts", "rule:spiral", "--json").stdout)
+    assert [one["id"] for one in answer["items"]] == [IDS[0]]
+    assert typed(folder, "list", "attempts", "rule:spiral").stdout.splitlines()[0].endswith("found")
+    assert "remove a filter" in typed(folder, "list", "attempts", "agent:nobody").stdout
+
+
 def test_what_is_found_is_marked_and_counted(folder: Path) -> None:
     result = typed(folder, "find", "invoice", "--limit", "2", "--sort", "cost")
     lines = result.stdout.splitlines()
@@ -155,6 +162,9 @@ def test_what_is_found_is_marked_and_counted(folder: Path) -> None:
     [
         (("find", "!?"), "at least one word"),
         (("find", "a" * 201), "at most 200 characters"),
+        (("list", "attempts", "codex"), "'codex' is not a filter: write FIELD:VALUE"),
+        (("list", "attempts", "prompt:v9"), "No prompt named 'v9'"),
+        (("list", "attempts", "arm:a"), "No arm named 'a'"),
         (("find", "a", "--since", "yesterday"), "a date such as"),
         (("find", "a", "--limit", "0"), "--limit must be more than 0"),
     ],

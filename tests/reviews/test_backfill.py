@@ -220,6 +220,7 @@ def test_the_command_reads_lists_and_shows(
     assert "… and 2 more" in said("list", "pulls", "--limit", "1")
     shown = said("show", "pull:1")
     assert "edit by bob: +3 tests/test_b.py" in shown
+    assert "unknown: there is no recording of the work" in shown
     assert "round 1 answered" in shown
     assert "claude-code" in said("list", "pulls", "--author", "agents", "--state", "merged")
     events = [msgspec.json.decode(line) for line in said("admin", "events", "--json").splitlines()]

@@ -15,7 +15,7 @@ from closeloop.cli import main
 from closeloop.metrics.attempt_measuring import project_rulebook
 from closeloop.metrics.attempt_table import load_attempt_table
 from closeloop.metrics.metric_figures import compute_metrics
-from closeloop.records.attempt import Attempt
+from closeloop.records.attempt import Attempt, AttemptFilter
 from closeloop.records.errors import BadInput
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.pull_request import Fact, PullCommit, PullDescription
@@ -41,6 +41,8 @@ from closeloop.text.client_markup import (
     normalise_system_prompt,
 )
 from closeloop.traces.readers.gateway import find_system_prompt
+from closeloop.web.page import PageContext
+from closeloop.web.pages.pulls import PullsQuery, pulls
 
 CLAUDE = """x-anthropic-billing-header: cc_version=2.0.{build}; cc_entrypoint=cli;
 
@@ -187,16 +189,20 @@ def test_a_wrapped_agent_s_version_is_its_system_prompt_not_its_settings(store: 
     assert work.columns["prompt"].tolist() == [first, first, second]
 
 
-def test_a_session_file_that_holds_the_prompt_names_its_version(store: Store) -> None:
-    session = Session(
-        id="s1", agent="codex", trace=Trace(reader="codex", reader_version=1),
-        system="You are Codex.", started=day(0),
-    )  # fmt: skip
-    attempt = Attempt(id="s1", origin="production", exit="finished", started=day(0))
+def save_session(
+    store: Store, name: str, started: datetime, repo: str | None = None, **more: Any
+) -> None:
+    trace = Trace(reader="codex", reader_version=1)
+    session = Session(id=name, agent="codex", trace=trace, started=started, **more)
+    attempt = Attempt(id=name, origin="production", exit="finished", started=started, repo=repo)
     packed = build_packed_session(
-        attempt, session, session_key(session, "s1"), pack_record(session.trace)
+        attempt, session, session_key(session, name), pack_record(session.trace)
     )
     store.save_sessions([packed], [])
+
+
+def test_a_session_file_that_holds_the_prompt_names_its_version(store: Store) -> None:
+    save_session(store, "s1", day(0), system="You are Codex.")
     (use,) = list_prompt_uses(store)
     assert (use.source, use.variants, use.attempts) == ("session", ("codex",), 1)
     assert find_prompt(store, use.id[:12]).text == "You are Codex."
@@ -251,10 +257,60 @@ def test_a_label_a_trailer_and_a_rollout_name_the_prompt_of_work_done_elsewhere(
         "copilot/4": "v9",
         "copilot/5": None,
     }
+    filters = {name: PullsQuery(prompt=name) for name in (old.id, new.id, "v9")}
+    listed = {name: pulls(PageContext(store), query).pulls for name, query in filters.items()}
+    uses = {use.id: use.pulls for use in list_prompt_uses(store)}
+    for name, branches in {old.id: [1], new.id: [2, 3], "v9": [4]}.items():
+        assert sorted(row.pull.pull for row in listed[name]) == branches
+        assert {f"{REPO}#{row.pull.pull}" for row in listed[name]} == set(uses[name])
     figures = compute_metrics(work, ("prompt",), ("merge rate",)).figures
     assert {one.group["prompt"]: (one.value, one.attempts) for one in figures} == {
         old.id: (0.0, 1), new.id: (1.0, 2), "v9": (1.0, 1), "–": (1.0, 1),
     }  # fmt: skip
+
+
+def test_attempts_are_listed_by_the_prompt_that_they_are_counted_under(store: Store) -> None:
+    """Each kind of evidence for a prompt, and what outweighs it."""
+    written = PromptVersion(id="a" * 64, text="Be exact.")
+    settings = PromptVersion(id="b" * 64, text="", settings="{}")
+    for prompt in (written, settings):
+        store.save_prompt(prompt)
+    for name, prompt_id in (("written", written.id), ("settings", settings.id), ("lost", "c" * 64)):
+        store.save_variant(Variant(name=name, agent="codex", prompt=prompt_id, digest=f"v{name}"))
+    add_prompt(store, "Be brief.", name="v1", agent="codex", since=day(1))
+    add_prompt(store, "Be thorough.", name="v2", agent="codex", repo=REPO.upper(), since=day(2))
+    seen = PromptVersion(id="d" * 64, text="You are Codex.", source="gateway")
+    for name, variant, at, seen_prompt in (
+        ("own", "vwritten", 0, None),
+        ("seen", "vwritten", 0, seen),
+        ("unnamed", "vsettings", 0, None),
+        ("later", "vsettings", 1, None),
+        ("unstored", "vlost", 0, None),
+    ):
+        attempt = Attempt(
+            id=name, origin="experiment", variant=variant, exit="finished", started=day(at)
+        )
+        store.save_attempt(AttemptResult(attempt=attempt, prompt=seen_prompt))
+    save_session(store, "early", day(0))
+    save_session(store, "rolled-out", day(3))
+    save_session(store, "elsewhere", day(3), "https://github.com/ann/other.git")
+    save_session(store, "here", day(3), f"git@github.com:{REPO}.git")
+    save_session(store, "named", day(3), f"git@github.com:{REPO}.git", branch="copilot/9")
+    pull(store, 9, merged=True, opened=day(4), labels=("prompt:v1",))
+    work = load_attempt_table(store, project_rulebook(Settings()))
+    counted = dict(zip(work.attempts, work.columns["prompt"].tolist(), strict=True))
+    v1, v2 = find_prompt(store, "v1").id, find_prompt(store, "v2").id
+    assert counted == {
+        "own": written.id, "seen": seen.id, "unnamed": None, "later": v1, "unstored": "c" * 64,
+        "early": None, "rolled-out": v1, "elsewhere": v1, "here": v2, "named": v1,
+    }  # fmt: skip
+    uses = {use.id: use for use in list_prompt_uses(store)}
+    for prompt_id in {*counted.values()} - {None}:
+        rows = store.listing.list_page(AttemptFilter(prompt=prompt_id), 100)
+        assert {row.id for row in rows} == {key for key in counted if counted[key] == prompt_id}
+        assert store.listing.count_matches(AttemptFilter(prompt=prompt_id)) == len(rows)
+        assert prompt_id not in uses or uses[prompt_id].attempts == len(rows)
+    assert store.listing.list_page(AttemptFilter(prompt="nothing"), 100) == []
 
 
 def test_a_name_is_one_prompt_s_and_a_file_says_something(store: Store) -> None:

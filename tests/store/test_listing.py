@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from closeloop.metrics.attempt_measuring import project_rulebook
+from closeloop.metrics.attempt_table import load_attempt_table
 from closeloop.records.attempt import (
     Attempt,
     AttemptFilter,
@@ -15,12 +17,17 @@ from closeloop.records.attempt import (
     Outcome,
     PageCursor,
 )
-from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.experiment_plan import AttemptResult, Trial, TrialAssignment
 from closeloop.records.finding import AttemptEnding, Finding, Measurement
+from closeloop.records.settings import Settings
 from closeloop.records.task import Experiment, Task, Variant
-from closeloop.records.trace import Message, Trace
+from closeloop.records.team_rules import ContextRecord
+from closeloop.records.trace import Message, Session, Trace
 from closeloop.store import Store, open_store
 from closeloop.store.attempt_rows import attempt_columns
+from closeloop.store.metrics_section import AttemptSpan
+from closeloop.store.record_bodies import pack_record
+from closeloop.store.session_rows import build_packed_session
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -53,6 +60,60 @@ def _add(store: Store, number: int) -> None:
     store.save_attempt(
         AttemptResult(attempt=made, trace=trace, grade=grade if number < 9 else None)
     )
+
+
+def _add_session(store: Store, name: str, address: str, started: datetime) -> None:
+    trace = Trace(reader="x", reader_version=1)
+    session = Session(id=name, agent="x", branch="fix", trace=trace)
+    attempt = Attempt(id=name, origin="production", exit="finished", started=started, repo=address)
+    packed = build_packed_session(attempt, session, f"key of {name}", pack_record(trace))
+    store.save_sessions([packed], [])
+
+
+def test_work_on_a_repository_is_listed_by_its_name_whatever_its_address(store: Store) -> None:
+    for number, address in enumerate(
+        ("git@github.com:ann/tally.git", "https://github.com/ann/tally")
+    ):
+        _add_session(store, f"s{number}", address, START)
+    store.save_task(Task(id="task-1", prompt="x", repo="ann/tally", digest="d1", grading="g"))
+    at_task = {f"{number:012}" for number in range(1, 12, 2)}
+    for name in ("ann/tally", "https://github.com/ann/tally"):
+        assert set(names(store, AttemptFilter(repo=name))) == {"s0", "s1", *at_task}
+    assert store.listing.list_choices().repos == ("ann/tally",)
+
+
+def test_attempts_are_listed_by_the_arm_that_they_are_counted_in(store: Store) -> None:
+    """By their id, their branch or their task; not what began before the assignment."""
+    trial = Trial(name="a: b", shares={"x": 0.5, "y": 0.5}, metric="merge rate", started=START)
+    store.trials.start_trial(trial)
+    later = START + timedelta(hours=2)
+    for key, variant, at in (
+        ("task-1", "x", later), (f"{4:012}", "y", START), ("fix", "y", START),
+    ):  # fmt: skip
+        store.trials.save_assignment(
+            TrialAssignment(trial=trial.name, key=key, variant=variant, at=at)
+        )
+    _add_session(store, "s0", "git@github.com:ann/tally.git", later)
+    _add_session(store, "s1", "https://github.com/ann/other", later)
+    for key, arm in (("fix", "memory"), (f"{6:012}", "control")):
+        record = ContextRecord(key=key, repo="ann/tally", arm=arm, at=START)  # type: ignore[arg-type]
+        store.memory.save_context_record(record)
+    everything = AttemptSpan(attempts=tuple(names(store, AttemptFilter())))
+    work = load_attempt_table(store, project_rulebook(Settings()), everything)
+    counted: dict[str, set[str]] = {}
+    for name, arms in zip(work.attempts, work.columns["arm"].tolist(), strict=True):
+        for arm in arms or ():
+            counted.setdefault(arm, set()).add(name)
+    assert counted == {
+        "a: b: x": {f"{number:012}" for number in (7, 9, 11)},
+        "a: b: y": {f"{4:012}", "s0", "s1"},
+        "memory": {"s0"},
+        "control": {f"{6:012}"},
+    }
+    assert store.trials.list_arms() == ("control", "memory", "a: b: x", "a: b: y")
+    for arm in store.trials.list_arms():
+        assert set(names(store, AttemptFilter(arm=arm))) == counted.get(arm, set())
+    assert names(store, AttemptFilter(arm="a: b: z")) == []
 
 
 def names(store: Store, wanted: AttemptFilter, limit: int = 100) -> list[str]:

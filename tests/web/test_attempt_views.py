@@ -266,8 +266,8 @@ def test_a_split_diff_sets_what_was_removed_beside_what_was_added() -> None:
 def test_code_is_coloured_and_what_changed_in_a_line_is_marked() -> None:
     file = diff_file("a.py", ("minus", "return total"), ("plus", "return totals"))
     before, after = colour_diff(file)
-    assert str(before) == '<span class="tok-k">return</span> total'
-    assert str(after) == '<span class="tok-k">return</span> total<mark>s</mark>'
+    assert str(before) == '<span class="tok-k">return</span> <mark>total</mark>'
+    assert str(after) == '<span class="tok-k">return</span> <mark>totals</mark>'
     plain = diff_file("a.unknown", ("plus", "return <b>"))
     assert str(colour_diff(plain)[0]) == "return &lt;b&gt;"
 

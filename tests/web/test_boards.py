@@ -534,6 +534,11 @@ def test_a_prompt_says_what_it_changed_and_whether_results_improved() -> None:
         assert "pass rate 27 % of 15 before, 100 % of 8 after" in text
         assert "Results were <strong>better</strong> after 1 new version" in text
         page = client.get(f"/prompts/{newer.id}").text
+        link = f'<a href="/attempts?prompt={newer.id}">8'
+        assert (f"{link} attempts</a>" in text, f"{link}</a>" in page) == (True, True)
+        listed = client.get(f"/api/attempts?prompt={newer.id[:12]}").json()
+        assert {line["row"]["variant_name"] for line in listed["lines"]} == {"asking"}
+        assert (listed["count"], listed["asked"]["prompt"]) == (8, newer.id)
         assert "Results were better with it" in page
         assert page.index("Results were better with it") < page.index("+Ask first.")
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from accessibility import CONTRAST, find_violations
 from boards_store import EXPERIMENT, NEW, PLAN, PULL, REPO, attempt, fill_boards
-from dashboard_store import HOSTILE, SPIRAL
+from dashboard_store import HOSTILE, SPIRAL, START
 from playwright.sync_api import Page, expect
 
+from closeloop.records.experiment_plan import Trial, TrialAssignment
 from closeloop.store import Store, open_store
 from closeloop.web import static_export
 from closeloop.web.page import PageContext
@@ -47,6 +48,8 @@ READ = (
     "/insights",
     "/prompts",
     f"/prompts/{NEW}",
+    "/trials",
+    "/trials/prompts",
     "/review",
     "/sets",
 )
@@ -56,6 +59,15 @@ READ = (
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     with open_store(str(tmp_path_factory.mktemp("boards") / "store.db")) as opened:
         fill_boards(opened)
+        shares = {"old": 0.5, "new": 0.5}
+        opened.trials.start_trial(
+            Trial(name="prompts", shares=shares, metric="merge rate", started=START)
+        )
+        for number in range(12):
+            arm = TrialAssignment(
+                trial="prompts", key=f"x{number:011d}", variant=("old", "new")[number % 2], at=START
+            )
+            opened.trials.save_assignment(arm)
         yield opened
 
 

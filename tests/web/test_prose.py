@@ -50,6 +50,7 @@ def test_nothing_but_our_own_tags_comes_out_and_no_word_is_lost(text: str) -> No
         ("# Head", "<p class='heading'>Head</p>"),
         ("**bold**", "<p><strong>bold</strong></p>"),
         ("```py\na < b\n```", "<pre class='output'><code>a &lt; b</code></pre>"),
+        ("```f(x)```\nand on", "<p><code>f(x)</code><br>and on</p>"),
         ("[x](javascript:alert(1))", "<p>[x](javascript:alert(1))</p>"),
         ("<b>`<i>`", "<p>&lt;b&gt;<code>&lt;i&gt;</code></p>"),
         ("", ""),

@@ -61,6 +61,23 @@ def test_every_trial_has_a_page_with_its_verdict(client: TestClient) -> None:
     assert client.get("/trials/none").status_code == 404
 
 
+def test_each_arm_links_to_its_attempts(client: TestClient) -> None:
+    link = "/attempts?arm=prompts%3A%20new"
+    for path in ("/trials", "/trials/prompts"):
+        assert f'<a href="{link}">30' in client.get(path).text
+    listed = client.get(f"/api{link}").json()
+    assert listed["count"] == 30
+    assert {int(line["row"]["id"][1:], 16) % 2 for line in listed["lines"]} == {1}
+    assert listed["choices"]["arms"] == ["control", "memory", "prompts: new", "prompts: old"]
+    refused = client.get("/attempts?arm=prompts%3A%20nwe")
+    assert (refused.status_code, "Did you mean" in refused.text) == (400, True)
+    assert client.get("/api/attempts?arm=memory").json()["count"] == 30
+    arms = client.get("/api/trials/prompts").json()["arms"]
+    assert {name: (arm["attempts"], arm["pulls"]) for name, arm in arms.items()} == {
+        "old": (30, 0), "new": (30, 0)
+    }  # fmt: skip
+
+
 def test_memory_s_page_says_what_is_lacking_where_its_score_is_not_known(
     client: TestClient,
 ) -> None:

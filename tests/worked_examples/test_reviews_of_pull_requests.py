@@ -10,6 +10,7 @@ import pytest
 from github_team import CLAUDE, REPO, Team
 from scripted_work import START
 
+from closeloop.cli.attempts import describe_pull_cost
 from closeloop.metrics.attempt_measuring import project_rulebook
 from closeloop.metrics.attempt_table import load_attempt_table
 from closeloop.metrics.metric_figures import compute_metrics
@@ -311,6 +312,9 @@ def test_the_cost_of_a_pull_request_is_that_of_every_session_on_its_branch() -> 
         PullCost(cost=1.75, sessions=3),
         PullCost(cost=None, sessions=1, without_cost=1),
     ]
+    assert [*map(describe_pull_cost, costs)] == [
+        "$1.75 in 3 sessions", "unknown for 1 of 1 session"
+    ]  # fmt: skip
 
 
 def pull_row(**known: Any) -> PullRow:

@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec.structs import replace
+
 from closeloop.cli.console import JsonFlag, make_visible
 from closeloop.records.attempt import AttemptMarks, AttemptSort, is_incomplete_recording
 from closeloop.records.record import Record
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from closeloop.records.experiment_plan import ExperimentStatus
     from closeloop.records.pull_request import PullRequest
     from closeloop.records.settings import Settings
-    from closeloop.reviews.pull_board import BoardRow
+    from closeloop.reviews.pull_board import BoardRow, PullCost
     from closeloop.reviews.pull_changes import FetchedChanges
     from closeloop.store import Store
 
@@ -182,8 +184,12 @@ def optional_columns(rows: Sequence[AttemptRow]) -> tuple[str, ...]:
     return (*OPTIONAL_COLUMNS[:-1], "cost", "who") if is_experiment else OPTIONAL_COLUMNS
 
 
+FILTER_FIELDS = ("agent", "model", "repo", "user", "rule", "experiment", "prompt", "arm")
+"""What attempts are narrowed down by as `FIELD:VALUE`."""
+
+
 def attempts(  # noqa: PLR0913 - one parameter for each flag
-    *,
+    *filters: str,
     task: str | None = None,
     variant: str | None = None,
     outcome: Literal["pass", "fail", "unscored"] | None = None,
@@ -197,6 +203,9 @@ def attempts(  # noqa: PLR0913 - one parameter for each flag
 
     Parameters
     ----------
+    filters
+        Only those of `agent:NAME`, `model:NAME`, `repo:NAME`, `user:NAME`, `rule:NAME`,
+        `experiment:ID`, `prompt:ID` or `arm:TRIAL: VARIANT`; of several, those that match all.
     task
         Only attempts at this task.
     variant
@@ -225,11 +234,15 @@ def attempts(  # noqa: PLR0913 - one parameter for each flag
     from closeloop.store.store import open_existing_store
 
     require_positive_flags(limit=limit)
-    attempt_filter = AttemptFilter(
-        task=task, variant=variant, outcome=outcome, since=parse_since(since)
-    )
     project = load_project(Path.cwd())
     with open_existing_store(project.settings, project.root) as store:
+        attempt_filter = AttemptFilter(
+            task=task,
+            variant=variant,
+            outcome=outcome,
+            since=parse_since(since),
+            **parse_filters(filters, store),
+        )
         sealed = store.held_out.list_sealed_digests()
         rows = store.listing.list_page(attempt_filter, limit, without=sealed, sort=sort)
         is_full = len(rows) == limit
@@ -243,23 +256,55 @@ def attempts(  # noqa: PLR0913 - one parameter for each flag
         names = tuple(dict.fromkeys(score or ()))
         cells = load_cells(store, project.settings, rows, names)
         facts = load_listed_facts(store, rows)
+        if attempt_filter.rule is not None:
+            ids = [row.id for row in rows]
+            findings = store.listing.find_rule_messages(ids, attempt_filter.rule)
+            facts = replace(facts, findings=findings)
     if json:
         row_maps = [record_to_map(row) for row in rows]
         for fields in row_maps if names else ():
             fields["scores"] = cells_to_map(cells[fields["id"]], names)
         print_json(row_maps, count)
     elif rows:
-        print_parts(attempts_table(rows, facts, cells, names), optional=optional_columns(rows))
+        print_parts(
+            attempts_table(rows, facts, cells, names),
+            optional=optional_columns(rows),
+            below=("found",),
+        )
         if count > len(rows):
             print_line(f"{len(rows)} of {count:,} shown: --limit shows more.")
     else:
-        is_all = not (task or variant or outcome or since)
+        is_all = not (filters or task or variant or outcome or since)
         advice = "No attempts match: remove a filter."
         print_line(
             "No attempts yet: `closeloop run` or `closeloop import` adds some."
             if is_all
             else advice
         )
+
+
+def parse_filters(texts: Sequence[str], store: Store) -> dict[str, Any]:
+    """Parse filters typed as `agent:codex`; ids may be shortened."""
+    from closeloop.records.errors import BadInput, unknown_name_error
+
+    filters: dict[str, str] = {}
+    for text in texts:
+        field, _, value = text.partition(":")
+        if field not in FILTER_FIELDS or not value:
+            fields = ", ".join(FILTER_FIELDS)
+            raise BadInput(f"{text!r} is not a filter: write FIELD:VALUE, with one of {fields}.")
+        filters[field] = value.strip()
+    if "prompt" in filters:
+        from closeloop.reviews.agent_prompts import find_prompt_id
+
+        filters["prompt"] = find_prompt_id(store, filters["prompt"])
+    if "experiment" in filters:
+        from closeloop.metrics.attempt_measuring import find_experiment
+
+        filters["experiment"] = find_experiment(store, filters["experiment"]).id
+    if "arm" in filters and filters["arm"] not in (arms := store.trials.list_arms()):
+        raise unknown_name_error("arm", filters["arm"], arms)
+    return filters
 
 
 def find(  # noqa: PLR0913 - one parameter for each flag
@@ -356,6 +401,8 @@ class ListedFacts(Record):
     """By attempt, the share of reviewers who would merge it, if no check decides."""
     marks: dict[str, AttemptMarks] = {}
     snippets: dict[str, SearchSnippet] = {}
+    findings: dict[str, str] = {}
+    """By attempt, what the rule found that the list is narrowed to."""
 
 
 def load_listed_facts(
@@ -437,6 +484,8 @@ def attempts_table(
         table.add_column(name, justify="right" if name in ("turns", "seconds") else "left")
     if facts.snippets:
         table.add_column("match")
+    if facts.findings:
+        table.add_column("found")
     for row in rows:
         imported = row.origin == "production" and row.outcome is None
         by_review = row.is_for_review and row.id in facts.would_merge
@@ -462,6 +511,7 @@ def attempts_table(
                 style="dim",
             ),
             *([render_snippet(facts.snippets.get(row.id))] if facts.snippets else []),
+            *([Text(make_visible(facts.findings.get(row.id, "")))] if facts.findings else []),
         )
     return table
 
@@ -561,15 +611,19 @@ def show_pull(name: str, store: Store, settings: Settings, *, json: bool) -> Non
     """Print the history of one pull request."""
     from closeloop.cli.console import print_json, print_parts
     from closeloop.reviews.authorship import merge_known_agents
+    from closeloop.reviews.pull_board import PullCost, load_pull_costs
     from closeloop.reviews.pull_lifecycle import load_pull
 
     agents = merge_known_agents(settings.pulls.agents)
     pull_request = load_pull(*parse_pull_name(name, store), store, agents)
     row = store.pulls.load_pull(pull_request.repo, pull_request.number)
+    if json:
+        print_json(pull_request)
+        return
+    costs = load_pull_costs(store, [row], store.pulls.list_pulls(agent=True)) if row else {}
+    cost = next(iter(costs.values()), PullCost())
     has_change = row is not None and row.has_change
-    print_json(pull_request) if json else print_parts(
-        *render_pull_life(pull_request, has_change=has_change)
-    )
+    print_parts(*render_pull_life(pull_request, cost, has_change=has_change))
 
 
 def fetch_changes(store: Store, project: ProjectConfiguration, repo: str | None) -> FetchedChanges:
@@ -686,7 +740,21 @@ def format_size(added: int | None, removed: int | None) -> str:
     return "–" if added is None or removed is None else f"+{added:,} −{removed:,}"
 
 
-def render_pull_life(pull: PullRequest, *, has_change: bool) -> Iterator[RenderableType]:
+def describe_pull_cost(cost: PullCost) -> str:
+    """Describe what the work cost, or why that is unknown."""
+    from closeloop.text.wording import count_with_noun, format_dollars
+
+    if not cost.sessions:
+        return "unknown: there is no recording of the work"
+    sessions = count_with_noun(cost.sessions, "session")
+    if cost.cost is None:
+        return f"unknown for {cost.without_cost} of {sessions}"
+    return f"{format_dollars(cost.cost)} in {sessions}"
+
+
+def render_pull_life(
+    pull: PullRequest, cost: PullCost, *, has_change: bool
+) -> Iterator[RenderableType]:
     """Render the events of a pull request, in order."""
     from rich.table import Table
     from rich.text import Text
@@ -707,6 +775,7 @@ def render_pull_life(pull: PullRequest, *, has_change: bool) -> Iterator[Rendera
         "task": pull.task,
         "prompt": pull.prompt,
         "first push": pull.first_push,
+        "cost": describe_pull_cost(cost) if pull.agent else None,
         "blocked": (block_reason(pull) or (None if has_change else NO_CHANGE_REASON))
         if pull.state == "open" and pull.agent
         else None,

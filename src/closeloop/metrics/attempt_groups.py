@@ -23,8 +23,8 @@ from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.record import Record
 from closeloop.records.score import ScoreDefinition, ScoreSource
 from closeloop.records.task import Variant
-from closeloop.reviews.agent_prompts import MIN_PROMPT_ID_CHARS
 from closeloop.store import Store
+from closeloop.store.experiment_section import MIN_PROMPT_ID_CHARS
 from closeloop.store.metrics_section import AttemptSpan
 from closeloop.store.packed_columns import TextColumn
 from closeloop.tasks.task_sets import require_unsealed

@@ -25,6 +25,7 @@ from closeloop.records.record import Record
 from closeloop.records.task import Task, Variant
 from closeloop.reviews.agent_prompts import PromptIndex
 from closeloop.store import Store
+from closeloop.store.experiment_section import name_arm
 from closeloop.store.fact_rows import MAX_QUERY_VALUES
 from closeloop.store.metrics_section import RATE_NAMES, AttemptSpan
 from closeloop.store.packed_columns import (
@@ -157,7 +158,7 @@ def load_arm_column(store: Store, attempt_columns: AttemptColumns) -> TextColumn
     ):
         attempt_arms = [*(arms.get(name) or arms.get((repo, branch)) or ())]
         attempt_arms += [
-            f"{assignment.trial}: {assignment.variant}"
+            name_arm(assignment.trial, assignment.variant)
             for key in dict.fromkeys((name, branch, task))
             for assignment in assigned.get(key or "", ())
             if started >= assignment.at.timestamp() * 1e6

@@ -378,9 +378,14 @@ class AttemptFilter(TimeRange):
     agent: str | None = None
     model: str | None = None
     repo: str | None = None
+    """As `owner/name`, or any address of it."""
     user: str | None = None
     rule: str | None = None
     """Only attempts with a finding of this rule."""
+    prompt: str | None = None
+    """Id of the prompt that they ran under; in a URL also its name or the beginning of its id."""
+    arm: str | None = None
+    """Arm that they were assigned to: `memory`, `control`, or `TRIAL: VARIANT`."""
     category: str | None = None
     min_cost: float | None = None
     """Minimum cost in US dollars."""
@@ -427,6 +432,9 @@ class FilterChoices(Record):
     repos: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
+    prompts: dict[str, str] = {}
+    """Name or first line by id, the most used first."""
+    arms: tuple[str, ...] = ()
 
 
 # An insight: what somebody learned from an attempt, saved for later work.

@@ -338,10 +338,11 @@ class PromptUse(Record):
     variants: tuple[str, ...] = ()
     """Names of variants; of agents for work without a variant."""
     attempts: int = 0
+    """Number of attempts that a list of them has."""
     tasks: tuple[str, ...] = ()
     """Ids of the tasks attempted under it, without held-out ones."""
     pulls: tuple[str, ...] = ()
-    """Pull requests whose commits name it, as `owner/name#12`."""
+    """Pull requests with work under it, as `owner/name#12`."""
     first: Time | None = None
     last: Time | None = None
     """Start of the latest attempt; None without attempts."""

@@ -19,6 +19,7 @@ from closeloop.records.settings import MemorySettings, Settings
 from closeloop.records.task import PromptRollout, PromptVersion, Task, Variant
 from closeloop.records.team_rules import ContextRecord, PromptProposal, PromptUse
 from closeloop.store import Store
+from closeloop.store.experiment_section import MIN_PROMPT_ID_CHARS
 from closeloop.store.metrics_section import AttemptSpan
 from closeloop.text.client_markup import build_prompt_version, normalise_system_prompt
 from closeloop.text.wording import count_with_noun, repository_name
@@ -177,8 +178,6 @@ def _commands_for_both(old: PromptUse, new: PromptUse) -> tuple[str, ...]:
 # Stored prompts: a log, with what ran under each.
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MIN_PROMPT_ID_CHARS = 8
-"""Minimum characters of a prompt's id in a trailer."""
 
 
 class PromptIndex:
@@ -247,26 +246,30 @@ class PromptWork(Record):
     """One attempt, with the fields that the log of prompts needs."""
 
     id: str
-    prompt: str
+    prompt: str | None
     task: str | None
     variant: str | None
     started: datetime | None
+    pull: str | None
+    """Its pull request, as `owner/name#12`."""
+    is_listed: bool
+    """Whether lists of attempts have it: not held out, and more than an unrecorded pull request."""
 
 
 def list_prompt_work(
     store: Store, index: PromptIndex, variants: Mapping[str, Variant], pulls: Sequence[PullRow]
 ) -> Iterator[PromptWork]:
-    """Yield every attempt whose prompt is known, latest first."""
+    """Yield every attempt with the prompt that it ran under, latest first."""
     pulls_by_attempt = {row.attempt: row for row in pulls if row.attempt and row.agent}
     sealed = store.held_out.list_sealed_digests()
     attempt_columns = store.numbers.load_attempt_columns(AttemptSpan())
-    names = ("started", "variant", "agent", "repo", "task_digest", "task")
+    names = ("started", "variant", "agent", "repo", "task_digest", "task", "events")
     columns = (attempt_columns.columns[name].tolist() for name in names)
     rows = [*zip(attempt_columns.attempts, *columns, strict=True)]
     rows.sort(key=lambda row: (isnan(row[1]), -row[1], row[0]))
-    for attempt, microseconds, digest, agent, repo, task_digest, task in rows:
+    for attempt, microseconds, digest, session_agent, repo, task_digest, task, events in rows:
         variant, pull = variants.get(digest or ""), pulls_by_attempt.get(attempt)
-        agent = variant.agent if variant else agent  # noqa: PLW2901 - the better of two
+        agent = variant.agent if variant else session_agent
         started = None if isnan(microseconds) else _EPOCH + timedelta(microseconds=microseconds)
         prompt = index.find_prompt_id(
             attempt,
@@ -276,14 +279,15 @@ def list_prompt_work(
             repo=repository_name(pull.repo if pull else repo or ""),
             started=started,
         )
-        if prompt is not None:
-            yield PromptWork(
-                id=attempt,
-                prompt=prompt,
-                task=None if task_digest in sealed else task,
-                variant=variant.name if variant else pull.agent if pull else agent,
-                started=started,
-            )
+        yield PromptWork(
+            id=attempt,
+            prompt=prompt,
+            task=None if task_digest in sealed else task,
+            variant=variant.name if variant else pull.agent if pull else agent,
+            started=started,
+            pull=f"{pull.repo}#{pull.pull}" if pull else None,
+            is_listed=task_digest not in sealed and (session_agent is None or not isnan(events)),
+        )
 
 
 def list_prompt_uses(store: Store) -> list[PromptUse]:
@@ -293,8 +297,12 @@ def list_prompt_uses(store: Store) -> list[PromptUse]:
     hidden = {task.id for key, task in store.numbers.load_tasks().items() if key in sealed}
     known_variants, known_pulls = store.numbers.load_variants(), store.pulls.list_pulls()
     work: dict[str, list[PromptWork]] = {}
+    listed: set[str] = set()
     for item in list_prompt_work(store, index, known_variants, known_pulls):
-        work.setdefault(item.prompt, []).append(item)
+        if item.is_listed:
+            listed.add(item.id)
+        if item.prompt is not None:
+            work.setdefault(item.prompt, []).append(item)
     variants: dict[str, list[str]] = {}
     for variant in known_variants.values():
         variants.setdefault(variant.prompt or "", []).append(variant.name)
@@ -314,6 +322,8 @@ def list_prompt_uses(store: Store) -> list[PromptUse]:
             prompt.text.strip() or prompt.tools or prompt_work or records or prompt.id in pulls
         ):
             continue
+        attempts = {item.id for item in prompt_work} | {record.key for record in records}
+        pull_names = [item.pull for item in prompt_work if item.pull]
         days = [item.started for item in prompt_work if item.started] + [
             record.at for record in records
         ]
@@ -327,9 +337,9 @@ def list_prompt_uses(store: Store) -> list[PromptUse]:
                 name=prompt.name,
                 source=prompt.source,
                 variants=tuple(dict.fromkeys(names)),
-                attempts=len(prompt_work) + len(records),
+                attempts=len(attempts & listed),
                 tasks=tuple(sorted({item.task for item in prompt_work if item.task} - hidden)),
-                pulls=tuple(pulls.get(prompt.id, ())),
+                pulls=tuple(dict.fromkeys((*pulls.get(prompt.id, ()), *pull_names))),
                 first=min(days, default=None),
                 last=max(days, default=None),
                 opening=next(iter(prompt.text.strip().splitlines()), ""),
@@ -371,6 +381,8 @@ def _no_text() -> PromptVersion:
 def find_prompt_id(store: Store, start: str) -> str:
     """Return the id of a stored prompt, or of a version that pull requests name but nobody
     stored."""
+    if store.load_prompt(start) is not None:
+        return start
     named_prompts = {row.prompt for row in store.pulls.list_pulls(agent=True) if row.prompt}
     index = PromptIndex(store)
     if index.resolve_name(start) == start and start in named_prompts:

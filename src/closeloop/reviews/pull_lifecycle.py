@@ -29,7 +29,6 @@ from closeloop.records.pull_request import (
 )
 from closeloop.records.record import Record, content_digest
 from closeloop.records.trace import UNKNOWN_AGENT, EventDetails, LogEvent, Session, Trace
-from closeloop.reviews.agent_prompts import MIN_PROMPT_ID_CHARS
 from closeloop.reviews.authorship import (
     ATTEMPT_TRAILER,
     UNNAMED_AGENT,
@@ -56,6 +55,7 @@ from closeloop.reviews.pull_facts import (
 from closeloop.reviews.review_corrections import count_remarks
 from closeloop.store import Store
 from closeloop.store.event_section import delivery_step_key
+from closeloop.store.experiment_section import MIN_PROMPT_ID_CHARS
 from closeloop.text.redaction import redact_record
 from closeloop.text.wording import package_folder, repository_name
 

@@ -25,6 +25,7 @@ from closeloop.records.task import (
     Variant,
     find_replayed_attempt,
 )
+from closeloop.records.team_rules import ContextRecord
 from closeloop.store import fact_rows, schema
 from closeloop.store.attempt_rows import column_text
 from closeloop.store.engine import Connection
@@ -35,13 +36,17 @@ from closeloop.store.schema import (
     attempt_prompts,
     attempts,
     looks,
+    offers,
     prompt_rollouts,
     prompts,
+    pulls,
+    sessions,
     tasks,
     trials,
     variants,
 )
-from closeloop.store.sql_expressions import SqlExpression, func, or_
+from closeloop.store.session_rows import list_addresses
+from closeloop.store.sql_expressions import SqlExpression, case, func, or_
 from closeloop.store.sql_statements import Select, insert, select
 
 
@@ -280,6 +285,10 @@ class TrialSection(StoreSection):
 
         return TrialAssignment(**self._write(work))
 
+    def list_arms(self) -> tuple[str, ...]:
+        """List the arms that work was assigned to."""
+        return self._read(list_arms)
+
     def list_assignments(self, trial: str) -> list[TrialAssignment]:
         """List the assignments of a trial, in the order they were made."""
         fields = [assignments.c[name] for name in TrialAssignment.__struct_fields__]
@@ -287,6 +296,85 @@ class TrialSection(StoreSection):
         query = query.order_by(assignments.c.number)
         rows = self._read(lambda connection: connection.execute(query).mappings().all())
         return [TrialAssignment(**row) for row in rows]
+
+
+MAX_LISTED_ATTEMPTS = 2_000
+"""Attempts of a prompt or arm up to which a list starts from them, not from its order."""
+
+
+def name_arm(trial: str, variant: str) -> str:
+    """Return the name of a trial's arm, which attempts are grouped and filtered by."""
+    return f"{trial}: {variant}"
+
+
+def list_arms(connection: Connection) -> tuple[str, ...]:
+    """List the arms that work was assigned to."""
+    pairs = select(assignments.c.trial, assignments.c.variant).distinct()
+    pairs = pairs.order_by(assignments.c.trial, assignments.c.variant)
+    arms = [name_arm(trial, variant) for trial, variant in connection.execute(pairs)]
+    of_memory = select(offers.c.arm).distinct().order_by(offers.c.arm)
+    return (*connection.execute(of_memory).scalars(), *arms)
+
+
+def arm_condition(connection: Connection, arm: str) -> SqlExpression:
+    """Return the condition that an attempt is in an arm: `memory`, `control` or `TRIAL: VARIANT`.
+
+    Work is found by the attempt's id, its branch or its task, as `load_arm_column` does.
+    """
+    names = [*connection.execute(select(trials.c.name)).scalars()]
+    conditions = [
+        _assigned_condition(connection, name, arm) for name in names if arm.startswith(f"{name}: ")
+    ]
+    return or_(*conditions, *_offered_conditions(connection, arm))
+
+
+def _assigned_condition(connection: Connection, trial: str, arm: str) -> SqlExpression:
+    table = assignments.c
+    of_arm = (table.trial == trial, table.variant == arm.removeprefix(f"{trial}: "))
+    names = (attempts.c.id, sessions.c.branch, attempts.c.task)
+    keys = select(table.key).where(*of_arm)
+    by_key = [
+        select(column).where(name.in_(keys)).limit(MAX_LISTED_ATTEMPTS + 1)
+        for column, name in zip(
+            (attempts.c.id, sessions.c.attempt, attempts.c.id), names, strict=True
+        )
+    ]
+    candidates = {key for query in by_key for key in connection.execute(query).scalars()}
+    # Of many attempts, a set of keys excludes most faster than the index of assignments.
+    is_candidate = or_(*(name.in_(keys) for name in names))
+    if len(candidates) <= MAX_LISTED_ATTEMPTS:
+        is_candidate = attempts.c.id.in_(sorted(candidates))
+    assigned_before = or_(
+        *(
+            select(table.number)
+            .where(*of_arm, table.key == name, table.at <= attempts.c.started)
+            .exists()
+            for name in names
+        )
+    )
+    return is_candidate & assigned_before
+
+
+def _offered_conditions(connection: Connection, arm: str) -> list[SqlExpression]:
+    """Return conditions one of which holds if an agent was given context, or as a control none."""
+    last = select(func.max(offers.c.number)).group_by(offers.c.repo, offers.c.key)
+    query = select(offers.c.repo, offers.c.key, offers.c.arm).where(offers.c.number.in_(last))
+    rows = connection.execute(query).all()
+    if arm not in {row.arm for row in rows}:
+        return []
+    keys_by_repo: dict[str, list[str]] = {}
+    for row in rows:
+        if row.arm == arm:
+            keys_by_repo.setdefault(row.repo, []).append(row.key)
+    addresses = list_addresses(connection)
+    by_branch = [
+        sessions.c.repo.in_(addresses[repo]) & sessions.c.branch.in_(keys)
+        for repo, keys in keys_by_repo.items()
+        if repo in addresses
+    ]
+    by_id = attempts.c.id.in_([key for keys in keys_by_repo.values() for key in keys])
+    is_named = attempts.c.id.in_([row.key for row in rows])
+    return [by_id, *(~is_named & condition for condition in by_branch)]
 
 
 # Held-out tasks, and the ledger of unsealings.
@@ -379,7 +467,132 @@ class PromptSection(StoreSection):
 
     def list_rollouts(self) -> list[PromptRollout]:
         """List rollouts by start time; of equal start times, the latest recorded is last."""
-        fields = [prompt_rollouts.c[name] for name in PromptRollout.__struct_fields__]
-        query = select(*fields).order_by(prompt_rollouts.c.since, prompt_rollouts.c.number)
-        rows = self._read(lambda connection: connection.execute(query).mappings().all())
+        rows = self._read(
+            lambda connection: connection.execute(_select_rollouts()).mappings().all()
+        )
         return [PromptRollout(**row) for row in rows]
+
+
+MIN_PROMPT_ID_CHARS = 8
+"""Minimum characters of a prompt's id in a trailer."""
+MAX_PROMPT_CHOICES = 50
+MAX_TITLE_CHARS = 60
+
+
+def list_prompt_titles(connection: Connection) -> dict[str, str]:
+    """Return the name or first line of the prompts that attempts were seen with, by id.
+
+    The most used come first; rare ones are left out.
+    """
+    seen = attempt_prompts.c.prompt
+    used = select(seen).group_by(seen).order_by(func.count().desc(), seen)
+    ids = [*connection.execute(used.limit(MAX_PROMPT_CHOICES)).scalars()]
+    versions = _load_prompts(connection, ids)
+    return {key: _prompt_title(versions[key]) for key in ids if key in versions}
+
+
+def _prompt_title(version: PromptVersion) -> str:
+    opening = next(iter(version.text.strip().splitlines()), "").lstrip("# ")
+    return (version.name or opening[:MAX_TITLE_CHARS] or "without text") + f" ({version.id[:12]})"
+
+
+def prompt_condition(connection: Connection, prompt: str) -> SqlExpression:
+    """Return the condition that an attempt ran under a prompt, by the evidence of `PromptIndex`."""
+    seen, attempt = attempt_prompts.c, attempts.c.id
+    seen_with_it = select(seen.attempt).where(seen.prompt == prompt)
+    few = seen_with_it.limit(MAX_LISTED_ATTEMPTS + 1).subquery()
+    count = connection.execute(select(func.count()).select_from(few)).scalar() or 0
+    condition: SqlExpression = attempt.in_(seen_with_it)
+    if count > MAX_LISTED_ATTEMPTS:
+        condition = seen_with_it.where(seen.attempt == attempt).exists()
+    if evidence := _list_unseen_evidence(connection, prompt):
+        is_seen = select(seen.attempt).where(seen.attempt == attempt).exists()
+        return condition | (~is_seen & (case(*evidence, else_=0) == 1))
+    if count:
+        return condition
+    # A prompt with context for one agent has an id of its own; its attempt names it without.
+    query = fact_rows.select_newest(offers, "repo", "key")
+    records = (unpack_record(body, ContextRecord) for body in connection.execute(query).scalars())
+    return attempt.in_([record.key for record in records if record.prompt == prompt])
+
+
+def _list_unseen_evidence(connection: Connection, prompt: str) -> list[tuple[SqlExpression, int]]:
+    """List what else tells the prompt of an attempt, the best first, and 1 where it is this one.
+
+    Empty if nothing else names this prompt.
+    """
+    named = select(pulls.c.prompt).where(pulls.c.agent.is_not(None), pulls.c.prompt.is_not(None))
+    names = [*connection.execute(named.distinct()).scalars()]
+    own_names = [name for name in names if _is_name_of(connection, name, prompt)]
+    bodies = connection.execute(select(variants.c.body).order_by(variants.c.number)).scalars()
+    variant_by_digest = {
+        variant.digest: variant for variant in (unpack_record(body, Variant) for body in bodies)
+    }
+    prompt_by_digest = {key: variant.prompt for key, variant in variant_by_digest.items()}
+    rollouts = [PromptRollout(**row) for row in connection.execute(_select_rollouts()).mappings()]
+    if not own_names and prompt not in {
+        *prompt_by_digest.values(),
+        *(rollout.prompt for rollout in rollouts),
+    }:
+        return []
+    of_pull, of_variant = _pull_value(pulls.c.prompt), attempts.c.variant
+    evidence = [(of_pull.in_(own_names), 1), (of_pull.is_not(None), 0)] if names else []
+    stored = _load_prompts(connection, {*prompt_by_digest.values()})
+    with_text = {name for name, one in stored.items() if one.text.strip() or one.tools}
+    own = [key for key, name in prompt_by_digest.items() if name == prompt]
+    if prompt in with_text:
+        evidence.append((of_variant.in_(own), 1))
+    others = [key for key, name in prompt_by_digest.items() if name in with_text - {prompt}]
+    evidence.append((of_variant.in_(others), 0))
+    addresses = list_addresses(connection) if rollouts else {}
+    for rollout in reversed(rollouts):
+        digests = [key for key, one in variant_by_digest.items() if one.agent == rollout.agent]
+        matches = (
+            of_variant.in_(digests) | (of_variant.is_(None) & (_session_agent() == rollout.agent))
+        ) & (attempts.c.started >= rollout.since)
+        if rollout.repo is not None:
+            repo = rollout.repo.lower()
+            same = [each for name in addresses if name.lower() == repo for each in addresses[name]]
+            in_repo = func.coalesce(_pull_value(pulls.c.repo), sessions.c.repo)
+            matches = matches & in_repo.in_([*same, rollout.repo])
+        evidence.append((matches, int(rollout.prompt == prompt)))
+    if prompt not in stored:
+        evidence.append((of_variant.in_(own), 1))
+    return evidence
+
+
+def _is_name_of(connection: Connection, name: str, prompt: str) -> bool:
+    """Whether a pull request's trailer or label refers to this prompt."""
+    if name == prompt:
+        return True
+    if len(name) >= MIN_PROMPT_ID_CHARS and prompt.startswith(name):
+        ids = select(prompts.c.id).where(prompts.c.id.startswith(name, autoescape=True))
+        return len(connection.execute(ids.distinct().limit(2)).all()) == 1
+    version = _load_prompts(connection, {prompt}).get(prompt)
+    return version is not None and version.name == name
+
+
+def _load_prompts(connection: Connection, ids: Collection[str | None]) -> dict[str, PromptVersion]:
+    query = select(prompts.c.body).where(prompts.c.id.in_(ids)).order_by(prompts.c.number)
+    bodies = connection.execute(query).scalars()
+    return {one.id: one for one in (unpack_record(body, PromptVersion) for body in bodies)}
+
+
+def _pull_value(column: SqlExpression) -> SqlExpression:
+    """Return that column of an agent's pull request with the attempt's work."""
+    query = select(column).where(pulls.c.attempt == attempts.c.id, pulls.c.agent.is_not(None))
+    order = (pulls.c.opened.asc(), pulls.c.repo.desc(), pulls.c.pull.asc())
+    return query.order_by(*order).limit(1).scalar_subquery()
+
+
+def _session_agent() -> SqlExpression:
+    """Return the agent of work without a variant: if unrecorded, that of its pull request."""
+    of_pull = _pull_value(pulls.c.agent)
+    recorded = (attempts.c.events.is_not(None), func.coalesce(sessions.c.agent, of_pull))
+    return case(recorded, else_=func.coalesce(of_pull, sessions.c.agent))
+
+
+def _select_rollouts() -> Select:
+    """Select rollouts by start time; of equal start times, the latest recorded is last."""
+    fields = [prompt_rollouts.c[name] for name in PromptRollout.__struct_fields__]
+    return select(*fields).order_by(prompt_rollouts.c.since, prompt_rollouts.c.number)

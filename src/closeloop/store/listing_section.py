@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from closeloop.records.attempt import (
@@ -17,8 +18,9 @@ from closeloop.records.attempt import (
     TimeRange,
 )
 from closeloop.records.estimate import wilson_rate
+from closeloop.records.finding import Measurement
 from closeloop.records.record import Record
-from closeloop.records.task import CONTROL_AGENTS, Experiment
+from closeloop.records.task import CONTROL_AGENTS, Experiment, Task
 from closeloop.store import schema
 from closeloop.store.attempt_rows import (
     add_variant_names,
@@ -28,7 +30,14 @@ from closeloop.store.attempt_rows import (
     select_counted_attempts,
 )
 from closeloop.store.engine import Connection
+from closeloop.store.experiment_section import (
+    arm_condition,
+    list_arms,
+    list_prompt_titles,
+    prompt_condition,
+)
 from closeloop.store.fact_rows import StoreSection
+from closeloop.store.record_bodies import unpack_record
 from closeloop.store.schema import (
     attempts,
     deliveries,
@@ -43,10 +52,11 @@ from closeloop.store.schema import (
     tasks,
     variants,
 )
-from closeloop.store.session_rows import search_conditions
+from closeloop.store.session_rows import list_addresses, search_conditions
 from closeloop.store.sql_expressions import SqlExpression, false, func, or_
 from closeloop.store.sql_statements import Select, select
 from closeloop.text.search_text import parse_search
+from closeloop.text.wording import repository_name
 
 MAX_CHOICES = 500
 
@@ -130,6 +140,18 @@ class ListingSection(StoreSection):
 
         return self._read(work)
 
+    def list_matches(self, filters: AttemptFilter, ids: Collection[str]) -> set[str]:
+        """Return those of the attempts that match, also pull requests without a recording."""
+
+        def work(connection: Connection) -> set[str]:
+            query = select_counted_attempts().where(
+                attempts.c.id.in_(ids), *_filter_conditions(connection, filters)
+            )
+            columns = query.with_only_columns(attempts.c.id, maintain_column_froms=True)
+            return set(connection.execute(columns.order_by(None)).scalars())
+
+        return self._read(work)
+
     def load_row(self, attempt: str) -> AttemptRow | None:
         """Load one attempt by its full id, also a version of a session that no longer counts."""
 
@@ -186,12 +208,24 @@ class ListingSection(StoreSection):
             )
         return marks_by_attempt
 
+    def find_rule_messages(self, ids: Iterable[str], rule: str) -> dict[str, str]:
+        """Return, by attempt, the first finding of a rule, as it was measured last."""
+        table = measurements.c
+        query = select(table.attempt, table.body).where(table.attempt.in_(list(ids)))
+        rows = self._read(lambda connection: connection.execute(query.order_by(table.number)).all())
+        last_bodies = {row.attempt: row.body for row in rows}
+        return {
+            attempt: finding.message
+            for attempt, body in last_bodies.items()
+            for finding in reversed(unpack_record(body, Measurement).findings)
+            if finding.rule == rule and finding.silenced is None
+        }
+
     def list_choices(self, sealed: Collection[str] = ()) -> FilterChoices:
         """List the values to filter by, sorted; never the name of a sealed task."""
         is_visible = attempts.c.task_digest.not_in(sealed)
         columns = {
             "variants": variants.c.name,
-            "repos": sessions.c.repo,
             "users": attempts.c.user,
             "categories": measurements.c.category,
         }
@@ -213,6 +247,9 @@ class ListingSection(StoreSection):
                 tasks=tasks,
                 agents=tuple(sorted(agents)),
                 models=tuple(sorted(models)),
+                repos=tuple(sorted(list_addresses(connection))[:MAX_CHOICES]),
+                prompts=list_prompt_titles(connection),
+                arms=list_arms(connection),
                 **values_by_name,
             )
 
@@ -274,7 +311,7 @@ class ListingSection(StoreSection):
 
 _NUMBERED_TABLES = (
     grades, measurements, sessions, deliveries, events, tasks, variants, experiments, pauses,
-    scores, schema.plans, schema.plan_tasks, schema.executions,
+    scores, schema.plans, schema.plan_tasks, schema.executions, schema.assignments, schema.offers,
 )  # fmt: skip
 
 
@@ -334,7 +371,7 @@ def _filter_conditions(connection: Connection, filters: AttemptFilter) -> list[S
     conditions += _period_conditions(filters)
     build_condition: dict[str, Callable[[Any], SqlExpression]] = {
         "min_cost": lambda dollars: columns.cost >= dollars,
-        "repo": lambda repo: sessions.c.repo == repo,
+        "repo": partial(_repository_condition, connection),
         "variant": lambda name: _has_variant(variants.c.name == name),
         "agent": lambda name: or_(_has_variant(variants.c.agent == name), sessions.c.agent == name),
         "model": lambda name: or_(_has_variant(variants.c.model == name), sessions.c.model == name),
@@ -345,10 +382,27 @@ def _filter_conditions(connection: Connection, filters: AttemptFilter) -> list[S
     for name, build in build_condition.items():
         if (value := getattr(filters, name)) is not None:
             conditions.append(build(value))
+    if filters.prompt is not None:
+        conditions.append(prompt_condition(connection, filters.prompt))
+    if filters.arm is not None:
+        conditions.append(arm_condition(connection, filters.arm))
     if filters.q is not None:
         phrases = parse_search(filters.q)
         conditions += search_conditions(connection, phrases) if phrases else [false()]
     return conditions
+
+
+def _repository_condition(connection: Connection, repo: str) -> SqlExpression:
+    """Whether it is work on a repository, by any of its addresses: a session, or at a task."""
+    name = repository_name(repo)
+    addresses = list_addresses(connection).get(name, [repo])
+    bodies = connection.execute(select(tasks.c.body).order_by(tasks.c.number)).scalars()
+    newest = {task.digest: task for task in (unpack_record(body, Task) for body in bodies)}
+    at_tasks = [key for key, task in newest.items() if repository_name(task.repo or "") == name]
+    if not at_tasks:
+        return sessions.c.repo.in_(addresses)
+    in_sessions = select(sessions.c.attempt).where(sessions.c.repo.in_(addresses))
+    return attempts.c.id.in_(in_sessions) | attempts.c.task_digest.in_(at_tasks)
 
 
 def _period_conditions(period: TimeRange) -> list[SqlExpression]:

@@ -49,6 +49,17 @@ from closeloop.text.search_text import (
     find_snippet,
     fold_words,
 )
+from closeloop.text.wording import repository_name
+
+
+def list_addresses(connection: Connection) -> dict[str, list[str]]:
+    """Return the addresses of the repositories of sessions, by `owner/name`."""
+    query = select(sessions.c.repo).where(sessions.c.repo.is_not(None)).distinct()
+    addresses: dict[str, list[str]] = {}
+    for address in connection.execute(query.order_by(sessions.c.repo)).scalars():
+        addresses.setdefault(repository_name(address), []).append(address)
+    return addresses
+
 
 # Full-text search: the texts of attempts, as words of an index in both engines.
 #

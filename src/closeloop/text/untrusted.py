@@ -175,10 +175,16 @@ _REORDERING = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *rang
 _VISIBLE = _CONTROLS | _REORDERING | {0x0D: "", **dict.fromkeys(range(0xD800, 0xE000), "\ufffd")}
 _OBEYED_CLASS = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 """The same as a character class, compiled when first needed."""
+_COLOUR_CODE = r"\x1b\[[0-9;:]{0,40}m"
 
 
 def make_visible(text: str) -> str:
-    """Replace everything that a terminal would obey by visible text."""
+    """Replace everything that a terminal would obey by visible text; colours are left out."""
+    return escape_controls(re.sub(_COLOUR_CODE, "", text) if "\x1b" in text else text)
+
+
+def escape_controls(text: str) -> str:
+    """Replace everything that a terminal would obey by visible text, colours too."""
     if text.isascii():
         return text.translate(_VISIBLE)
     # For other text, translate would examine every character separately.
@@ -187,7 +193,7 @@ def make_visible(text: str) -> str:
 
 def visible_line(text: str) -> str:
     """The same without line breaks, so that nothing passes for a separate line."""
-    return " ".join(make_visible(text).split())
+    return " ".join(escape_controls(text).split())
 
 
 def first_visible_line(text: str) -> str:
@@ -262,7 +268,7 @@ def reveal_hidden_text(text: str) -> str:
     """Make invisible characters visible, and defuse what models obey."""
     if not text.isascii():
         text = re.sub(_INVISIBLE, lambda match: f"\\u{{{ord(match[0]):x}}}", text)
-    return _CONTROL_TOKEN.sub(lambda match: match[0] + "·", make_visible(text))
+    return _CONTROL_TOKEN.sub(lambda match: match[0] + "·", escape_controls(text))
 
 
 def draw_seal(blocks: Sequence[TextBlock] = (), seal: str | None = None) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher, unified_diff
 from functools import cache
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 from typing import Any, Literal
 
 from markupsafe import Markup, escape
@@ -458,6 +458,7 @@ CodePiece = tuple[str, str]
 """A text and its CSS class, which is empty for most."""
 _PIECE = Markup('<span class="tok-{}">{}</span>')
 _MARKED = Markup("<mark>{}</mark>")
+_WORD = re.compile(r"\w+|\s+|.")
 
 
 def colour_diff(file: DiffFile) -> list[Markup]:
@@ -505,13 +506,15 @@ def _changed_spans(before: str, after: str) -> tuple[list[tuple[int, int]], list
     """Return the changed spans of a line before and after; none if the lines are unrelated."""
     if max(len(before), len(after)) > MAX_MARKED_CHARS:
         return [], []
-    matcher = SequenceMatcher(None, before, after, autojunk=False)
-    if matcher.ratio() < MIN_LIKENESS:
+    if SequenceMatcher(None, before, after, autojunk=False).ratio() < MIN_LIKENESS:
         return [], []
+    old_words, new_words = _WORD.findall(before), _WORD.findall(after)
+    old, new = ([0, *accumulate(map(len, words))] for words in (old_words, new_words))
+    matcher = SequenceMatcher(None, old_words, new_words, autojunk=False)
     changes = [opcode for opcode in matcher.get_opcodes() if opcode[0] != "equal"]
     return (
-        [(start, end) for _, start, end, _, _ in changes if end > start],
-        [(start, end) for _, _, _, start, end in changes if end > start],
+        [(old[start], old[end]) for _, start, end, _, _ in changes if end > start],
+        [(new[start], new[end]) for _, _, _, start, end in changes if end > start],
     )
 
 

@@ -120,7 +120,8 @@ MIN_WRAPPED_CHARS = 60
 """Characters of a line below which its line break was intended."""
 _LIST_ITEM = re.compile(r"\s{0,12}(?:[-*+•]|(\d{1,4})[.)])\s+(.*)")
 _HEADING_LINE = re.compile(r"#{1,6}\s+(.*)")
-_INLINE_MARKUP = re.compile(r"`([^`\n]{1,500})`|\*\*([^*\n]{1,500})\*\*")
+_FENCE_LINE = re.compile(r"\s*```[^`]*")
+_INLINE_MARKUP = re.compile(r"`{1,3}([^`\n]{1,500})`{1,3}|\*\*([^*\n]{1,500})\*\*")
 _LINE_BREAK = Markup("<br>")
 _NUMBERED, _LISTED = Markup("<ol>{}</ol>"), Markup("<ul>{}</ul>")
 _CODE, _BOLD = Markup("<code>{}</code>"), Markup("<strong>{}</strong>")
@@ -143,7 +144,7 @@ def _render_blocks(lines: list[str]) -> Iterator[Markup]:
     while index < len(lines):
         line = lines[index]
         index += 1
-        if line.lstrip().startswith("```"):
+        if _FENCE_LINE.fullmatch(line):
             yield from _render_paragraphs(pending_lines)
             code, index = _read_fenced_code(lines, index)
             yield Markup("<pre class='output'><code>{}</code></pre>").format(code)

@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from closeloop.metrics.attempt_measuring import measurement_basis
 from closeloop.metrics.score_columns import ScoreCell
 from closeloop.records.attempt import (
     AttemptFilter,
@@ -23,6 +22,7 @@ from closeloop.records.attempt import (
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.finding import AttemptEnding, Finding
 from closeloop.records.record import Record
+from closeloop.reviews.agent_prompts import find_prompt_id
 from closeloop.text.search_text import SearchSnippet, parse_search
 from closeloop.web.page import Page, PageContext
 from closeloop.web.pages.metrics import ScoreName, list_score_names, load_score_cells
@@ -158,6 +158,9 @@ def attempts(page_context: PageContext, query: AttemptsQuery) -> AttemptsView:
     rules = tuple(entry.detector.rule.name for entry in page_context.rulebook.chosen)
     limit = MAX_DOTS if query.show == "grid" else query.limit + 1
     after = None if query.show == "grid" else parse_cursor(query.after)
+    if query.prompt is not None:
+        prompt = find_prompt_id(page_context.store, query.prompt)
+        query = msgspec.structs.replace(query, prompt=prompt)
     attempt_filter = AttemptFilter(
         **{name: getattr(query, name) for name in AttemptFilter.__struct_fields__}
     )
@@ -166,6 +169,8 @@ def attempts(page_context: PageContext, query: AttemptsQuery) -> AttemptsView:
     )
     if not rows and query.rule is not None and query.rule not in rules:
         raise unknown_name_error("rule", query.rule, rules, "closeloop measure --rules")
+    if not rows and query.arm is not None and query.arm not in choices.arms:
+        raise unknown_name_error("arm", query.arm, choices.arms)
     if query.show == "grid":
         return AttemptsView(
             asked=query, choices=choices, rules=rules, grid=build_attempt_grid(page_context, rows)
@@ -228,15 +233,8 @@ def _with_findings(
     page_context: PageContext, lines: Sequence[AttemptLine], rule: str
 ) -> tuple[AttemptLine, ...]:
     """Return the lines with the first finding of a rule, as it was measured last."""
-    measured = page_context.store.load_measurements(
-        {line.row.id: measurement_basis(line.row, page_context.rulebook) for line in lines}
-    )
-    messages = {
-        attempt: finding.message
-        for attempt, measurement in measured.items()
-        for finding in reversed(unsilenced_rule_findings(measurement))
-        if finding.rule == rule
-    }
+    ids = [line.row.id for line in lines]
+    messages = page_context.store.listing.find_rule_messages(ids, rule)
     return tuple(msgspec.structs.replace(line, finding=messages.get(line.row.id)) for line in lines)
 
 

@@ -26,19 +26,21 @@ from closeloop.metrics.score_columns import (
 from closeloop.metrics.task_log import TaskRepeats, group_task_repeats
 from closeloop.metrics.variant_comparison import REVIEW_SCORE, compare_variants, default_scores
 from closeloop.metrics.variant_trials import (
+    MEMORY_TRIAL,
     REPORTED_METRICS,
     describe_needed,
     list_assigned,
     list_trials,
     report_on_work,
 )
-from closeloop.records.attempt import AttemptRow
+from closeloop.records.attempt import AttemptFilter, AttemptRow
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import CompareReport, VariantComparison
 from closeloop.records.experiment_plan import ExperimentStatus, HeldOutRun, Trial, TrialReport
 from closeloop.records.record import Record
 from closeloop.records.score import ScoreSource
 from closeloop.records.task import Experiment
+from closeloop.store.experiment_section import name_arm
 from closeloop.store.metrics_section import AttemptSpan
 from closeloop.web.event_views import FigureLine, build_figure_lines
 from closeloop.web.page import NoQuery, Page, PageContext, PageNotFound, find_or_404
@@ -362,11 +364,23 @@ PAGES = (
 # Trials: variants compared by random assignment, and the control arm of the agent context.
 
 
+class ArmWork(Record):
+    """The work of one arm, as the lists of attempts and of pull requests have it."""
+
+    variant: str
+    arm: str
+    """What the lists are filtered by."""
+    attempts: int
+    pulls: int
+
+
 class TrialLine(Record):
     """One trial in the list."""
 
     trial: Trial
     assigned: int
+    arms: tuple[ArmWork, ...]
+    """Empty while they are counted."""
     report: TrialReport | None
     """None while it is computed, or if its score is not available."""
 
@@ -390,16 +404,24 @@ class TrialView(Record):
     """The deciding rate first, then the other metrics."""
     needed: dict[str, str]
     """By variant, what would make the result more certain."""
+    arms: dict[str, ArmWork]
+    """By variant; empty while they are counted."""
     fresh: bool
 
 
 def trials(page_context: PageContext, query: NoQuery) -> TrialsView:
-    lines, fresh = [], True
-    for trial in list_trials(page_context.store, page_context.settings.memory):
+    store, memory = page_context.store, page_context.settings.memory
+    cached = page_context.metric_cache.compute_from_store(
+        "trials",
+        page_context.store_mark(),
+        lambda: [(trial, len(list_assigned(store, trial))) for trial in list_trials(store, memory)],
+    )
+    lines, fresh = [], cached.fresh
+    for trial, count in cached.value or ():
         report, _, is_fresh = _load_report(page_context, trial)
-        count = len(list_assigned(page_context.store, trial))
-        lines.append(TrialLine(trial=trial, assigned=count, report=report))
-        fresh = fresh and is_fresh
+        arms, is_counted = _count_arms(page_context, trial)
+        lines.append(TrialLine(trial=trial, assigned=count, arms=arms, report=report))
+        fresh = fresh and is_fresh and is_counted
     return TrialsView(trials=tuple(lines), fresh=fresh)
 
 
@@ -414,14 +436,43 @@ def trial(page_context: PageContext, query: TrialQuery) -> TrialView:
     chosen_trial = trials_by_name[query.name]
     report, reason, fresh = _load_report(page_context, chosen_trial)
     standings = report.standings if report else ()
+    arms, is_counted = _count_arms(page_context, chosen_trial)
     return TrialView(
         trial=chosen_trial,
         report=report,
         reason=reason,
         metrics=tuple(dict.fromkeys((chosen_trial.metric, *REPORTED_METRICS))),
         needed={standing.variant: describe_needed(standing.comparison) for standing in standings},
-        fresh=fresh,
+        arms={arm.variant: arm for arm in arms},
+        fresh=fresh and is_counted,
     )
+
+
+def _count_arms(page_context: PageContext, trial: Trial) -> tuple[tuple[ArmWork, ...], bool]:
+    """Return the work of each arm, and whether their numbers are current."""
+
+    def count_work() -> tuple[ArmWork, ...]:
+        store = page_context.store
+        of_pulls = [row.attempt for row in store.pulls.list_pulls(agent=True) if row.attempt]
+        sealed = store.held_out.list_sealed_digests()
+        names = {
+            variant: variant if trial.name == MEMORY_TRIAL else name_arm(trial.name, variant)
+            for variant in trial.shares
+        }
+        return tuple(
+            ArmWork(
+                variant=variant,
+                arm=arm,
+                attempts=store.listing.count_matches(AttemptFilter(arm=arm), without=sealed),
+                pulls=len(store.listing.list_matches(AttemptFilter(arm=arm), of_pulls)),
+            )
+            for variant, arm in names.items()
+        )
+
+    cached = page_context.metric_cache.compute_from_store(
+        f"arms {trial.name}", page_context.store_mark(), count_work
+    )
+    return cached.value or (), cached.fresh
 
 
 def _load_report(

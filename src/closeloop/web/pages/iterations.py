@@ -215,10 +215,12 @@ def _describe_lane_verdict(lane: LaneReading, measures: Measures | None, spiral:
         return f"{rounds_text}; {measures.standstill} in a row left the same failures."
     if measures.converged:
         return f"{rounds_text}; all checks passed after {measures.converged_after}."
-    return (
-        f"{rounds_text};"
-        f" {'the checks never all passed' if measures.converged is False else 'no check failed'}."
-    )
+    if measures.converged is None:
+        return f"{rounds_text}; no check failed."
+    if lane.iterations[-1].passed:
+        # Of other tests than those that failed, or after the failing test was changed or dropped.
+        return f"{rounds_text}; the last checks passed, but not all that failed was shown fixed."
+    return f"{rounds_text}; the checks never all passed."
 
 
 class IterationQuery(AttemptIdQuery):

@@ -418,6 +418,8 @@ class PromptView(Record):
     proposal: PromptProposal | None
     effect: PromptEffect | None
     """Whether merge or pass rates improved after it; None if nothing is compared."""
+    outcomes: FigureTable | None
+    """Results of each prompt."""
 
 
 def prompts(page_context: PageContext, query: NoQuery) -> PromptsView:
@@ -482,6 +484,9 @@ def _load_prompt_uses(page_context: PageContext) -> CachedValue[list[PromptUse]]
 def prompt(page_context: PageContext, query: PromptQuery) -> PromptView:
     version = find_or_404(find_prompt, page_context.store, query.prompt)
     cached_uses = _load_prompt_uses(page_context)
+    cached_outcomes = page_context.metric_cache.compute_from_work(
+        "prompts of work", _prompt_outcomes
+    )
     uses = {use.id: use for use in cached_uses.value or ()}
     other_id = query.against or _find_previous_prompt(page_context.store, uses, version.id)
     other_version = find_or_404(find_prompt, page_context.store, other_id) if other_id else None
@@ -497,7 +502,9 @@ def prompt(page_context: PageContext, query: PromptQuery) -> PromptView:
     return PromptView(
         prompt=version,
         use=use,
-        fresh=cached_uses.fresh and (cached_effect is None or cached_effect.fresh),
+        fresh=cached_uses.fresh
+        and cached_outcomes.fresh
+        and (cached_effect is None or cached_effect.fresh),
         others=tuple(key for key in uses if key != version.id)[:MAX_PROMPTS],
         titles={key: other.name or other.opening.lstrip("# ") for key, other in uses.items()},
         against=other_use,
@@ -506,6 +513,7 @@ def prompt(page_context: PageContext, query: PromptQuery) -> PromptView:
         else (),
         proposal=propose_prompt_runs(other_use, use) if other_use and use else None,
         effect=cached_effect.value if cached_effect else None,
+        outcomes=cached_outcomes.value,
     )
 
 

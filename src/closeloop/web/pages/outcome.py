@@ -295,14 +295,10 @@ class EvaluationsView(Record):
 
 
 class LogView(Record):
-    """The structured log of a task, and the reference beside the attempt's change."""
+    """The structured log of a task, with what the reference changes and the attempt does not."""
 
     head: AttemptHead
     log: TaskLog
-    made: tuple[DiffFile, ...]
-    """The attempt's change; empty if there is no reference to compare it with."""
-    wanted: tuple[DiffFile, ...]
-    """The reference change."""
 
 
 def diff(page_context: PageContext, query: DiffQuery) -> DiffView:
@@ -406,15 +402,7 @@ def evaluations(page_context: PageContext, query: AttemptIdQuery) -> Evaluations
 def log(page_context: PageContext, query: AttemptIdQuery) -> LogView:
     head, _ = load_attempt_head(page_context, query.attempt)
     agents = merge_known_agents(page_context.settings.pulls.agents)
-    task_log = load_task_log(page_context.store, head.row.id, agents)
-    reference = task_log.reference
-    change = page_context.store.load_change(head.row.id) if reference else None
-    return LogView(
-        head=head,
-        log=task_log,
-        made=build_diff_files(change or Change(), (), ()),
-        wanted=build_diff_files(reference.change if reference else Change(), (), ()),
-    )
+    return LogView(head=head, log=load_task_log(page_context.store, head.row.id, agents))
 
 
 def _build_test_lines(grade: Grade) -> list[TestLine]:

@@ -61,7 +61,12 @@ from closeloop.web.event_views import (
 )
 from closeloop.web.page import CachedValue, NoQuery, Page, PageContext
 from closeloop.web.pages.attempts import AttemptLine, attempt_lines
-from closeloop.web.pages.experiments import compare_tried_variants, current_experiment_statuses
+from closeloop.web.pages.experiments import (
+    TrialLine,
+    compare_tried_variants,
+    current_experiment_statuses,
+    trials,
+)
 from closeloop.web.pages.plans import list_running_plans
 from closeloop.web.pages.review import count_unreviewed_items
 
@@ -147,6 +152,9 @@ class OverviewNumbers(Record):
     notes: tuple[str, ...]
 
 
+MAX_TRIALS = 3
+
+
 class OverviewView(Record):
     asked: TimeRange
     numbers: OverviewNumbers | None
@@ -165,6 +173,8 @@ class OverviewView(Record):
     """Sessions with unknown result, most probable failures first; None until computed."""
     care: tuple[BoardRow, ...]
     """Open pull requests of agents that need attention."""
+    trials: tuple[TrialLine, ...]
+    """The newest trials."""
     latest: tuple[AttemptLine, ...]
 
 
@@ -176,16 +186,18 @@ def overview(page_context: PageContext, time_range: TimeRange) -> OverviewView:
     )
     running, fresh = current_experiment_statuses(page_context)
     look_first = _triage_newest(page_context, time_range, now)
+    all_trials = trials(page_context, NoQuery())
     return OverviewView(
         asked=time_range,
         numbers=cached_numbers.value,
-        fresh=cached_numbers.fresh and fresh and look_first.fresh,
+        fresh=cached_numbers.fresh and fresh and look_first.fresh and all_trials.fresh,
         live=tuple(status for status in running if status.state == "running"),
         plans=list_running_plans(page_context),
         waiting=count_unreviewed_items(page_context),
         due=_report_due(page_context),
         look_first=look_first.value,
         care=_pulls_that_need_care(page_context),
+        trials=all_trials.trials[-MAX_TRIALS:],
         latest=_latest_attempt_lines(page_context, time_range),
     )
 

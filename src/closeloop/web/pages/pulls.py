@@ -7,19 +7,22 @@ from statistics import fmean
 from typing import Annotated, Literal, get_args
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.metrics.metric_definitions import RISK_METRICS
 from closeloop.metrics.metric_figures import compute_metrics
-from closeloop.records.attempt import TimeRange
+from closeloop.records.attempt import AttemptFilter, TimeRange
 from closeloop.records.change import ReportRow, RiskLevel
 from closeloop.records.pull_request import Correction, PullRequest, PullRequestState, PullRow
 from closeloop.records.record import Record
 from closeloop.records.team_rules import TeamRule
+from closeloop.reviews.agent_prompts import PromptIndex, find_prompt_id
 from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.pull_board import BoardRow, PullOrder, list_board
 from closeloop.reviews.pull_lifecycle import load_pull, load_pull_change
 from closeloop.reviews.review_queue import list_pulls_awaiting_change, load_open_task
+from closeloop.store import Store
 from closeloop.web.diff_view import DiffFile, ReportView, build_diff_files, build_report_view
 from closeloop.web.event_views import FigureTable, build_figure_table
 from closeloop.web.page import Page, PageContext, PageNotFound, find_or_404
@@ -39,6 +42,10 @@ class PullsQuery(TimeRange):
     by: Literal["agents", "people"] | None = None
     q: str | None = None
     """Show only those whose title, number or author contains these words."""
+    prompt: str | None = None
+    """Id, name or beginning of the id of the prompt that the work ran under."""
+    arm: str | None = None
+    """Arm of a trial that the work was assigned to."""
     sort: PullOrder = "care"
     risk_by: Literal["week", "repo", "user", "prompt"] = "week"
     """Dimension by which risk levels are shown."""
@@ -89,11 +96,15 @@ class PullsView(Record):
 
 def pulls(page_context: PageContext, query: PullsQuery) -> PullsView:
     all_pulls = page_context.store.pulls.list_pulls()
+    if query.prompt is not None:
+        query = replace(query, prompt=find_prompt_id(page_context.store, query.prompt))
+    selected = _list_selected_work(page_context.store, all_pulls, query)
     words = (query.q or "").lower().split()
     rows = [
         row
         for row in all_pulls
         if _has_wanted_fields(row, query)
+        and (selected is None or (row.repo, row.pull) in selected)
         and _was_open_in(row, query)
         and all(word in _searched_text(row) for word in words)
     ]
@@ -103,7 +114,12 @@ def pulls(page_context: PageContext, query: PullsQuery) -> PullsView:
     )
     sealed = page_context.store.held_out.list_sealed_digests()
     of_pulls = {row.report for row in board}
-    reports = page_context.store.reports.list_reports(MAX_REPORTS, repo=query.repo, without=sealed)
+    is_about_pulls = any((query.state, query.by, query.q, query.prompt, query.arm))
+    reports = (
+        []
+        if is_about_pulls
+        else page_context.store.reports.list_reports(MAX_REPORTS, repo=query.repo, without=sealed)
+    )
     return PullsView(
         asked=query,
         pulls=tuple(board[:MAX_PULLS]),
@@ -116,6 +132,24 @@ def pulls(page_context: PageContext, query: PullsQuery) -> PullsView:
         risk=cached_risk.value,
         fresh=cached_risk.fresh,
     )
+
+
+def _list_selected_work(
+    store: Store, all_pulls: Sequence[PullRow], query: PullsQuery
+) -> set[tuple[str, int]] | None:
+    """Return the pull requests with work under a prompt or in an arm; None if not asked for."""
+    if query.prompt is None and query.arm is None:
+        return None
+    ids = [row.attempt for row in all_pulls if row.attempt and row.agent]
+    attempts = store.listing.list_matches(AttemptFilter(prompt=query.prompt, arm=query.arm), ids)
+    named = set()
+    if query.prompt is not None and query.arm is None:
+        index = PromptIndex(store)
+        named = {row.prompt for row in all_pulls if row.prompt}
+        named = {name for name in named if index.resolve_name(name) == query.prompt}
+    return {
+        (row.repo, row.pull) for row in all_pulls if row.attempt in attempts or row.prompt in named
+    }
 
 
 def _has_wanted_fields(row: PullRow, query: PullsQuery) -> bool:
