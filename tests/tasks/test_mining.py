@@ -198,6 +198,7 @@ def test_what_is_refused_names_the_files_and_is_tried_again_under_other_commands
     )
     assert project.mine(MiningOptions(repeats=1)).tried == 1
     assert project.mine(MiningOptions(repeats=1)).tried == 0
+    assert project.mine(MiningOptions(repeats=1, named=True)).tried == 1
     assert project.mine(MiningOptions(repeats=1), test=f"{TEST} -p no:doctest").tried == 1
 
 

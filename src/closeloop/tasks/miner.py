@@ -97,6 +97,8 @@ UNTESTED_TAG = "untested-statement"
 """Some statement beside the tested fix can be changed without a test noticing."""
 EXAMPLES_TAG = "examples-from-tests"
 """The message said too little: the request quotes tests."""
+LARGE_TAG = "large"
+"""The reference changes more than `LARGE_FILES` files or `LARGE_LINES` lines of code."""
 SELECTED_TAG = "selected-tests"
 """The command runs only some of the tests."""
 FAILING_STATUSES = ("failed", "error")
@@ -296,6 +298,7 @@ def _build_task(
             environment, choose_test_files(repo, environment, candidate, candidate.commit)
         )
     tags = ["mined", *(["multi-file"] if len(candidate.source_files) > 1 else [])]
+    tags += [LARGE_TAG] if candidate.large else []
     tags += [] if runs_all or run == environment.recipe.test else [SELECTED_TAG]
     names = (re.sub(r"[^a-z0-9]+", "-", name.lower()) for name in environment.recipe.left_out)
     tags += [f"without-{name.strip('-')}" for name in names]
@@ -463,6 +466,8 @@ class MiningOptions(Record):
     seconds: float | None = None
     repeats: int = 3
     jobs: int | None = None
+    named: bool = False
+    """Whether the user named the commits: all are tried, and the limit counts new tasks alone."""
 
 
 class MiningEvent(Record):
@@ -521,14 +526,31 @@ class _MiningRun:
         self.before = sum(_task_exists(entry, context.tasks) for entry in reachable)
         """Tasks mined earlier, which count towards the limit."""
         self.lost = sum(_task_exists(entry, context.tasks) for entry in proved) - self.before
-        self.limit = options.limit - self.before
-        self.changes = {entry.change for entry in reachable}
+        self.limit = options.limit - (0 if options.named else self.before)
+        self.changes = {
+            entry.change
+            for entry in reachable
+            if not options.named or _task_exists(entry, context.tasks)
+        }
         self.tasks: list[str] = []
         self.refused: dict[str, str] = {}
         self.rotten = 0
         self.scope = anyio.CancelScope()
         gathered = context.gathered.works if context.gathered else ()
         self.works_by_commit = {sourced.work.commit: sourced for sourced in gathered}
+
+    def needs_trial(self, work: PastWork) -> bool:
+        """Return whether to try a commit.
+
+        Unless the user named it, a task that somebody deleted is not made again, and what was
+        refused is tried again only after the configured commands have changed.
+        """
+        entry = self.entries.get(work.commit)
+        if entry is None or entry.state == "failed":
+            return True
+        if self.options.named:
+            return entry.state == "refused" or not _task_exists(entry, self.context.tasks)
+        return entry.state == "refused" and entry.commands not in (None, self.commands)
 
     async def try_work(self, work: PastWork) -> None:
         """Try one piece of work and record the result."""
@@ -626,11 +648,7 @@ async def mine_tasks(
         )
     survey = _gather_work(context, rules, options)
     mining_run = _MiningRun(context, commands, options, report)
-    untried_work = [
-        work
-        for work in survey.works
-        if _needs_trial(mining_run.entries.get(work.commit), mining_run.commands)
-    ]
+    untried_work = [work for work in survey.works if mining_run.needs_trial(work)]
     untried_count = len(untried_work)
     candidates = count_with_noun(len(survey.works), "candidate")
     report(MiningEvent(stage="surveyed", about=f"{untried_count} of {candidates} to try"))
@@ -726,16 +744,6 @@ def _reachable_entries(entries: Sequence[LedgerEntry], repo: Path) -> list[Ledge
     git_output = try_git_text(str(repo), "cat-file", "--batch-check", stdin=bases) if bases else ""
     known_commits = {line.split()[0] for line in git_output.splitlines() if " commit " in line}
     return [entry for entry in entries if not entry.base or entry.base in known_commits]
-
-
-def _needs_trial(entry: LedgerEntry | None, commands: str) -> bool:
-    """Return whether to try a commit; a task that somebody deleted is not made again.
-
-    What was refused is tried again after the configured commands have changed.
-    """
-    if entry is None or entry.state == "failed":
-        return True
-    return entry.state == "refused" and entry.commands not in (None, commands)
 
 
 def _change_digest(patch: str) -> str:
