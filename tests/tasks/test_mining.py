@@ -437,6 +437,7 @@ def test_a_model_may_reword_the_request_and_is_named_as_its_author(project: Proj
     (task,) = project.tasks()
     assert task.prompt_by == "model"
     assert task.prompt.startswith("Totals come out too small")
+    assert "Examples of what must hold" in task.prompt, "the title alone was brief"
 
 
 def test_a_torn_ledger_is_still_a_ledger(tmp_path: Path) -> None:

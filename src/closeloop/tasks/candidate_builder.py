@@ -45,6 +45,7 @@ from closeloop.tasks.task_prompts import (
     ShownTest,
     compose_prompt,
     find_examples,
+    is_brief,
     iter_patch_lines,
     remove_form_lines,
     remove_solution,
@@ -169,7 +170,9 @@ class TaskCandidate(Record):
     names: tuple[RequiredName, ...] = ()
     """Names that the tests use and the base lacks."""
     examples: tuple[ShownTest, ...] = ()
-    """Tests that can complete the request, if the message says too little."""
+    """Tests that can complete the request, if the message says little."""
+    needs_examples: bool = False
+    """Whether the message alone says too little."""
     large: bool = False
     """Whether the work changes much more code than most."""
 
@@ -346,8 +349,10 @@ def _candidate_from_patches(
     texts = task_prompts.find_expected_messages(source, tests)
     examples: tuple[ShownTest, ...] = ()
     prompt = compose_prompt(message, source, tests, labels[:MAX_NAMES], texts)
-    if prompt is None:
+    needs_examples = prompt is None
+    if prompt is None or is_brief(prompt):
         examples = tuple(_list_examples(files, tests))
+    if prompt is None:
         prompt = compose_prompt(
             message, source, tests, labels[:MAX_NAMES], texts, completed=bool(examples)
         )
@@ -368,6 +373,7 @@ def _candidate_from_patches(
         scope=_find_scope(parts),
         names=tuple(names),
         examples=examples,
+        needs_examples=needs_examples,
         large=files_of_code > LARGE_FILES or lines > LARGE_LINES,
     )
 

@@ -96,7 +96,7 @@ _MISSING_EXPORT = re.compile(
 UNTESTED_TAG = "untested-statement"
 """Some statement beside the tested fix can be changed without a test noticing."""
 EXAMPLES_TAG = "examples-from-tests"
-"""The message said too little: the request quotes tests."""
+"""The message said little: the request quotes tests."""
 LARGE_TAG = "large"
 """The reference changes more than `LARGE_FILES` files or `LARGE_LINES` lines of code."""
 SELECTED_TAG = "selected-tests"
@@ -153,10 +153,10 @@ async def prove_candidate(
         return failing_tests
     if candidate.examples:
         shown = _failing_examples(candidate, failing_tests)
-        if not shown:
+        if not shown and candidate.needs_examples:
             return RefusedCandidate(why=f"{VAGUE_REASON}, and no short test shows it")
-        prompt = add_examples(candidate.prompt, shown)
-        candidate = msgspec.structs.replace(candidate, prompt=prompt)
+        prompt = add_examples(candidate.prompt, shown) if shown else candidate.prompt
+        candidate = msgspec.structs.replace(candidate, prompt=prompt, examples=shown)
     task = _build_task(candidate, environments.repo, environment, failing_tests)
     # The tests that must turn from failing to passing have been run once each way already.
     quick_command = narrow_to_tests(environment, candidate.test_files, failing_tests)
@@ -166,13 +166,15 @@ async def prove_candidate(
     )
 
 
-def _failing_examples(candidate: TaskCandidate, failing: Sequence[str]) -> list[ShownTest]:
-    """Return the examples that do not hold without the work."""
-    return [
+def _failing_examples(candidate: TaskCandidate, failing: Sequence[str]) -> tuple[ShownTest, ...]:
+    """Return the examples that do not hold without the work, or else the rows of tables."""
+    tests = tuple(
         example
         for example in candidate.examples
-        if any(re.search(rf"{re.escape(example.name)}(?!\w)", test) for test in failing)
-    ]
+        if example.name
+        and any(re.search(rf"{re.escape(example.name)}(?!\w)", test) for test in failing)
+    )
+    return tests or tuple(example for example in candidate.examples if not example.name)
 
 
 async def _prove_steady_task(
@@ -405,7 +407,7 @@ async def open_rewording(
 async def reword_candidate(model: Model, candidate: TaskCandidate) -> TaskCandidate:
     """Return the candidate with a request in a user's words; unchanged if the result is not
     good, or if its tests say more than its words."""
-    if candidate.examples:
+    if candidate.needs_examples:
         return candidate
     data = fence_texts({"description": candidate.prompt}, max_chars=MAX_DESCRIPTION_CHARS)
     message = ChatMessage(role="user", text=data)

@@ -261,8 +261,13 @@ _HEAD_LINES, _TAIL_LINES = 6, 8
 _TEST_START = compile_lazily(
     r"(?P<indent>[ \t]*)(?:(?P<python>(?:async )?def )(?P<function>test\w*)\("
     r"|func (?P<go>Test\w+)\(\w+ \*testing\.T\)"
+    r"|t\.Run\(\"(?P<subtest>[^\"\n]{1,200})\", func\("
     r"|(?:it|test)(?:\.\w+)?\(\s*(?P<quote>['\"`])(?P<title>[^\n]{1,200}?)(?P=quote)\s*,)"
 )
+_TABLE_START = compile_lazily(
+    r"(?:(?:export )?(?:var|const|let) )?\w+(?:: [^=\n]+)? :?= ?(?!.*(?:=>|\bfunc)).*[\[{]$"
+)
+"""A list at the top of a file, such as the cases that a test in Go or TypeScript reads."""
 _ASSERTION = compile_lazily(
     r"\bassert|\braises\(|\bexpect\(|\bt\.(?:Err|Fatal|Fail)|\b(?:require|should)\b"
 )
@@ -272,15 +277,19 @@ class ShownTest(Record):
     """A test that a change adds or extends: it shows what the change is for."""
 
     name: str
-    """As its runner names it."""
+    """As its runner names it; empty for rows of a table that tests read."""
     code: str
 
 
 def find_examples(text: str, added: Collection[int]) -> Iterator[ShownTest]:
-    """Yield the tests of a file that have added lines and an assertion, if they can be shown."""
+    """Yield the tests of a file that have added lines and an assertion, if they can be shown, and
+    the added rows of its tables."""
     lines = text.split("\n")
+    shown_to = 0
     for number, line in enumerate(lines, 1):
-        start = _TEST_START.match(line)
+        if _TABLE_START.match(line):
+            yield from _show_rows(lines, number, added)
+        start = _TEST_START.match(line) if number > shown_to else None
         span = _find_test_span(lines, number, start) if start else range(0)
         new = [one for one in span if one in added and lines[one - 1].strip()]
         if start is None or not new:
@@ -295,8 +304,21 @@ def find_examples(text: str, added: Collection[int]) -> Iterator[ShownTest]:
             shown = [*shown[:_HEAD_LINES], "…", *middle, *shown[-_TAIL_LINES:]]
         code = dedent("\n".join(shown)).strip()
         if len(shown) <= MAX_EXAMPLE_LINES and _ASSERTION.search(code):
-            name = start["function"] or start["go"] or start["title"]
+            subtest = (start["subtest"] or "").replace(" ", "_")
+            name = start["function"] or start["go"] or subtest or start["title"]
             yield ShownTest(name=name, code=code)
+            shown_to = span[-1]
+
+
+def _show_rows(lines: Sequence[str], number: int, added: Collection[int]) -> Iterator[ShownTest]:
+    """Yield the added rows of the table that begins on a line, if they are few."""
+    ends = (one for one in range(number, len(lines)) if _is_left(lines[one], 0))
+    # In Go, the type of the rows may come first: `}{` is where they begin.
+    end = next((one for one in ends if lines[one] != "}{"), number)
+    rows = [lines[one] for one in range(number, end) if one + 1 in added and lines[one].strip()]
+    if rows and len(rows) <= MAX_EXAMPLE_LINES:
+        code = "\n".join((lines[number - 1], "…", *rows, "…", lines[end]))
+        yield ShownTest(name="", code=code)
 
 
 def _find_test_span(lines: Sequence[str], number: int, start: re.Match[str]) -> range:
@@ -745,6 +767,11 @@ def compose_prompt(
     if missing_texts:
         prompt += f"\n\n{MESSAGES_HEADING}\n" + "\n".join(f"- `{text}`" for text in missing_texts)
     return prompt
+
+
+def is_brief(prompt: str) -> bool:
+    """Return whether a request is a short title alone, so that examples should explain it."""
+    return len(re.findall(r"[^\W\d_]\w+", prompt)) < 2 * MIN_PROMPT_WORDS
 
 
 def add_examples(prompt: str, examples: Sequence[ShownTest]) -> str:
