@@ -283,6 +283,20 @@ def test_what_the_type_checker_cannot_see_is_looked_up_in_the_repository(
     assert found(tmp_path / "ignored", f"{line}  # type: ignore\n", OWN, path) == []
 
 
+def test_a_class_that_gives_only_stored_names_lacks_others(tmp_path: Path) -> None:
+    """As in environs, whatever its file imports."""
+    stored = "try:\n            return self.parsers[name]\n        except KeyError:\n"
+    stored += "            raise AttributeError(name) from None\n"
+    text = "import boto3\n\n\n" + OWN["shop/crate.py"].replace(
+        "return getattr(self.stock, name)\n", stored
+    )
+    line = "\n    def twice(self):\n        return self.weigh{}()\n"
+    before = {**OWN, "shop/crate.py": text}
+    assert found(tmp_path, line.format(""), before, "shop/crate.py") == []
+    (finding,) = found(tmp_path / "other", line.format("_all"), before, "shop/crate.py")
+    assert "`weigh_all` does not exist in `Crate`" in finding.message
+
+
 def test_what_another_package_may_add_is_left_alone(tmp_path: Path) -> None:
     foreign = {
         path: text.replace("from shop.cache import", "from click import")

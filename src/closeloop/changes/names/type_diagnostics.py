@@ -687,8 +687,8 @@ def class_words(
 ) -> set[str] | None:
     """Return all words of the files that define a class and its bases; None if some are unknown.
 
-    A class may pass on what it lacks only to values of known packages. With a path, the class is
-    the one of that file; of several classes with one name, all count.
+    A class may pass on what it lacks only to values of known packages, or to none. With a path, the
+    class is the one of that file; of several classes with one name, all count.
     """
     waiting, seen = [(owner, path)], set[str]()
     names: set[str] = set()
@@ -725,23 +725,28 @@ def class_words(
 
 
 def _only_delegates(path: str, kind: SourceType, lines: list[bytes], search: NameSearch) -> bool:
-    """Return whether a class adds members only by `__getattr__`, and its file imports nothing from
-    elsewhere that could have them."""
+    """Return whether a class adds members only by a `__getattr__` that gives names it stored, or
+    that passes on names in a file that imports nothing from elsewhere that could have them."""
     module = search.inspection.index.module(path)
-    if module is None or any(
-        search.around.is_foreign("python", source_import) for source_import in module.imports
-    ):
+    if module is None:
         return False
+    passes_on = False
     remaining = dict(enumerate(lines[kind.first_line - 1 : kind.last_line], kind.first_line))
     for function in module.functions:
         span = range(function.first_line, function.last_line + 1)
         if function.qualified == f"{kind.qualified}.__getattr__":
-            if any(_NAME_PARSER.search(lines[number - 1]) for number in span):
+            body = b"\n".join(lines[number - 1] for number in span[1:])
+            if _NAME_PARSER.search(body):
                 return False  # It takes names apart, and so may answer to any.
+            passes_on |= b"getattr" in body or b"AttributeError" not in body
         elif function.name != "__setstate__":
             continue
         for number in span:
             remaining.pop(number, None)
+    if passes_on and any(
+        search.around.is_foreign("python", source_import) for source_import in module.imports
+    ):
+        return False
     return _DYNAMIC_MEMBERS.search(b"\n".join(remaining.values())) is None
 
 
