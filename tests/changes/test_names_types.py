@@ -339,6 +339,15 @@ def test_a_lookup_that_may_fail_is_left_alone(tmp_path: Path) -> None:
     assert "`size_left`" in finding.message
 
 
+def test_a_call_that_a_test_expects_to_fail_is_left_alone(tmp_path: Path) -> None:
+    """As in invoke, whose test calls a method without the new argument."""
+    before = {**SHOP, "shop/use.py": SHOP["shop/use.py"] + "from pytest import raises\n"}
+    call = "with raises({}):\n    stock.size_left\n"
+    assert found(tmp_path, call.format("AttributeError"), before) == []
+    (finding,) = found(tmp_path / "other", call.format("ValueError"), before)
+    assert "`size_left`" in finding.message
+
+
 @pytest.mark.parametrize("supports", ["setup.py", "tox.ini", None])
 def test_names_of_python_2_exist_in_a_project_for_it(tmp_path: Path, supports: str | None) -> None:
     """As in isodate, croniter and natsort."""
@@ -468,6 +477,18 @@ def test_what_another_type_of_a_union_has_is_left_alone(tmp_path: Path) -> None:
     )
     assert found(tmp_path / "one", added.format("path"), before, "shop/move.py") == []
     assert found(tmp_path / "none", added.format("path_all"), before, "shop/move.py")
+
+
+def test_requirements_beside_the_tests_are_declared_packages(tmp_path: Path) -> None:
+    """As in itemadapter, whose package needs nothing."""
+    before = {path: text for path, text in SHOP.items() if path != "pyproject.toml"}
+    before |= {"setup.py": "setup(name='shop')\n", "tests/test_use.py": "import shop\n"}
+    path = "tests/test_use.py"
+    assert found(tmp_path, "import fasttests\n", before, path) == []
+    before["tests/requirements.txt"] = "pytest\nfasthelpers\n"
+    assert found(tmp_path / "known", "import fasthelpers\n", before, path) == []
+    (finding,) = found(tmp_path / "other", "import fasttests\n", before, path)
+    assert finding.message == "`fasttests` is imported, but no manifest declares it."
 
 
 def test_a_package_that_only_types_need_is_looked_up(tmp_path: Path) -> None:

@@ -409,6 +409,8 @@ _DYNAMIC_MEMBERS = re.compile(
 )
 """Code of a class that adds members other than by passing on what it lacks."""
 _NAME_PARSER = re.compile(rb"\.(?:startswith|endswith|removeprefix|removesuffix|r?split|match)\(")
+ERRORS_BY_KIND = {"attribute": ["AttributeError"], "call": ["TypeError"], "keyword": ["TypeError"]}
+"""What the use of a name raises that does not exist, or of a call that does not fit."""
 _IGNORE_COMMENT = re.compile(
     rb"#\s*(?:(?:type|ty|pyright|mypy|pyre)\s*:\s*ignore(?:\s*\[([^\]\n]*)\])?"
     rb"|noqa(?::\s*([\w, ]+))?)"
@@ -445,7 +447,7 @@ def filter_diagnostics(
         if suspect is None or search.is_python_2(complaint.path, complaint.name):
             continue
         is_module = complaint.kind == "import" or complaint.message.startswith("Module ")
-        errors = ["AttributeError"] if complaint.kind == "attribute" else []
+        errors = [*ERRORS_BY_KIND.get(complaint.kind, ())]
         errors += IMPORT_ERRORS if is_module and suspect.near is None else []
         if not is_attempted(complaint.path, complaint.line, search, errors):
             yield suspect
@@ -486,22 +488,32 @@ def _is_version_specific(path: str, line: int, search: NameSearch) -> bool:
 def is_attempted(
     path: str, line: int, search: NameSearch, errors: Sequence[str] = ("AttributeError",)
 ) -> bool:
-    """Return whether a name may be missing: the code around handles one of these errors."""
+    """Return whether a name may be missing: the code around handles or expects one of these
+    errors."""
     content = search.inspection.sides.read("after", path) or b""
     if not any(error.encode() in content for error in errors):
         return False
     try:
         nodes = ast.walk(parse_python(content))
         return any(
-            isinstance(node, ast.Try)
+            isinstance(node, ast.Try | ast.With)
             and node.body[0].lineno <= line <= (node.body[-1].end_lineno or line)
-            and any(
-                error in ast.dump(one.type) for one in node.handlers if one.type for error in errors
-            )
+            and any(error in ast.dump(handled) for handled in _handled(node) for error in errors)
             for node in nodes
         )
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
+
+
+def _handled(block: ast.Try | ast.With) -> Iterator[ast.expr]:
+    """Yield what names the errors that a block handles, or that a test expects of it."""
+    if isinstance(block, ast.Try):
+        yield from (handler.type for handler in block.handlers if handler.type)
+        return
+    for item in block.items:
+        call = item.context_expr
+        if isinstance(call, ast.Call) and "raises" in ast.unparse(call.func).lower():
+            yield from call.args
 
 
 def _examine_diagnostic(diagnostic: TypeDiagnostic, search: NameSearch) -> Suspect | None:
