@@ -368,7 +368,6 @@ _TOOL_FILES = ("setup.py", "tox.ini", "noxfile.py", "conf.py")
 _OTHER_DISTRIBUTIONS: Mapping[str, str] = {
     "attr": "attrs",
     "bs4": "beautifulsoup4",
-    "pydantic_core": "pydantic",
     "cv2": "opencv",
     "dateutil": "python-dateutil",
     "docutils": "sphinx",
@@ -381,6 +380,7 @@ _OTHER_DISTRIBUTIONS: Mapping[str, str] = {
     "OpenSSL": "pyopenssl",
     "PIL": "pillow",
     "pkg_resources": "setuptools",
+    "pydantic_core": "pydantic",
     "serial": "pyserial",
     "sklearn": "scikit-learn",
     "skimage": "scikit-image",
