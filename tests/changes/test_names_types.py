@@ -339,6 +339,19 @@ def test_a_lookup_that_may_fail_is_left_alone(tmp_path: Path) -> None:
     assert "`size_left`" in finding.message
 
 
+def test_a_method_of_an_own_class_with_a_standard_name_has_its_keywords(tmp_path: Path) -> None:
+    """As in wcmatch: `Path.__new__` makes a class that derives from the own `PurePath` too."""
+    paths = (
+        "import pathlib\n\n\nclass PurePath(pathlib.PurePath):\n"
+        "    def match(self, pattern, *, flags=0):\n        return flags\n\n\n"
+        "class Path(pathlib.Path):\n    pass\n"
+    )
+    before = {**SHOP, "shop/paths.py": paths, "shop/use.py": "from shop.paths import Path\n"}
+    assert found(tmp_path, "Path('a').match('b', flags=1)\n", before) == []
+    (finding,) = found(tmp_path / "other", "Path('a').match('b', flags_mode=1)\n", before)
+    assert "`flags_mode`" in finding.message
+
+
 def test_a_call_that_a_test_expects_to_fail_is_left_alone(tmp_path: Path) -> None:
     """As in invoke, whose test calls a method without the new argument."""
     before = {**SHOP, "shop/use.py": SHOP["shop/use.py"] + "from pytest import raises\n"}

@@ -571,6 +571,9 @@ def _examine_keyword(
     function = (diagnostic.where or "").rpartition(" ")[2]
     if (diagnostic.where is None and exists) or function in _DYNAMIC_PARAMETERS:
         return None
+    # An own class may share its name with the standard one that the type checker takes it for.
+    if "." in function and diagnostic.name in _parameter_names(function, search, exact=True):
+        return None
     similar_name = find_nearest_name(diagnostic.name, _parameter_names(function, search))
     certain = similar_name is not None or not exists
     return Suspect(use=use, near=similar_name, where=function or None, certain=certain)
@@ -850,8 +853,8 @@ def find_classes(
     return [entry for entry in classes if entry[0] == path] or classes
 
 
-def _parameter_names(called: str, search: NameSearch) -> set[str]:
-    """Return the parameter names of every callable of that name."""
+def _parameter_names(called: str, search: NameSearch, *, exact: bool = False) -> set[str]:
+    """Return the parameter names of every callable of that name; exact: of that class, too."""
     name = called.rpartition(".")[2]
     owner = called.rpartition(".")[0].rpartition(".")[2]
     names = set[str]()
@@ -861,7 +864,7 @@ def _parameter_names(called: str, search: NameSearch) -> set[str]:
             is_match = function.name == name or (
                 function.name == "__init__" and function.qualified == f"{name}.__init__"
             )
-            if is_match:
+            if function.qualified == called if exact else is_match:
                 names |= {
                     parameter.split(":")[0].split("=")[0].strip("* ")
                     for parameter in function.parameters
