@@ -384,6 +384,17 @@ describe("ferry", () => {
 """
 
 
+SCRIPT_TABLE = """\
+describe("ferry", () => {
+  const tests: Seats = {
+    cat: 1,
+    dog: 2,
+  }
+  const late = seats({
+    dog: 2,
+  })
+})
+"""
 GO_TABLE = """\
 var loads = []struct {
 	path string
@@ -404,6 +415,7 @@ func TestLoads(t *testing.T) {
     ("text", "added", "names", "shown"),
     [
         (GO_TABLE, {5}, [""], 'var loads = []struct {\n…\n\t{"b"},\n…\n}'),
+        (SCRIPT_TABLE, {4}, [""], "const tests: Seats = {\n…\n  dog: 2,\n…\n}"),
         (GO_TABLE, {8, 9, 10}, ["TestLoads"], "of a ferry"),
         (
             GO_TABLE.replace("\tt.Run", "\t_ = 1\n" * 30 + "\tt.Run"),
@@ -413,13 +425,14 @@ func TestLoads(t *testing.T) {
         ),
         (PYTHON_TESTS, {6}, ["test_seats"], "2,"),
         (PYTHON_TESTS, {11, 12, 13, 14, 16, 17}, [], ""),
-        (GO_TESTS, {10, 11}, ["TestLoad"], '\n…\n\t\t{"e", 5},\n'),
-        (GO_TESTS, {*range(1, 30)}, [], ""),
+        (GO_TESTS, {10, 11}, ["TestLoad", ""], '\t{"e", 5},\n'),
+        (GO_TESTS, {*range(1, 30)}, [""], '{"k", 11},'),
         (SCRIPT_TESTS, {2, 3, 4}, ["takes a dog's basket"], "expect"),
         (SCRIPT_TESTS, {5}, [], ""),
     ],
     ids=[
         "table",
+        "table within a suite",
         "subtest in a short test",
         "subtest",
         "parameters",

@@ -265,7 +265,8 @@ _TEST_START = compile_lazily(
     r"|(?:it|test)(?:\.\w+)?\(\s*(?P<quote>['\"`])(?P<title>[^\n]{1,200}?)(?P=quote)\s*,)"
 )
 _TABLE_START = compile_lazily(
-    r"(?:(?:export )?(?:var|const|let) )?\w+(?:: [^=\n]+)? :?= ?(?!.*(?:=>|\bfunc)).*[\[{]$"
+    r"(\t| {0,4})(?:(?:export )?(?:var|const|let) )?\w+(?:: [^=\n]+)? :?= ?"
+    r"(?:[\[{]|(?:\[\]|map\[).*\{)$"
 )
 """A list at the top of a file, such as the cases that a test in Go or TypeScript reads."""
 _ASSERTION = compile_lazily(
@@ -287,8 +288,8 @@ def find_examples(text: str, added: Collection[int]) -> Iterator[ShownTest]:
     lines = text.split("\n")
     shown_to = 0
     for number, line in enumerate(lines, 1):
-        if _TABLE_START.match(line):
-            yield from _show_rows(lines, number, added)
+        if table := _TABLE_START.match(line):
+            yield from _show_rows(lines, number, len(table[1]), added)
         start = _TEST_START.match(line) if number > shown_to else None
         span = _find_test_span(lines, number, start) if start else range(0)
         new = [one for one in span if one in added and lines[one - 1].strip()]
@@ -310,15 +311,18 @@ def find_examples(text: str, added: Collection[int]) -> Iterator[ShownTest]:
             shown_to = span[-1]
 
 
-def _show_rows(lines: Sequence[str], number: int, added: Collection[int]) -> Iterator[ShownTest]:
-    """Yield the added rows of the table that begins on a line, if they are few."""
-    ends = (one for one in range(number, len(lines)) if _is_left(lines[one], 0))
+def _show_rows(
+    lines: Sequence[str], number: int, indent: int, added: Collection[int]
+) -> Iterator[ShownTest]:
+    """Yield the first added rows of the table that begins on a line."""
+    ends = (one for one in range(number, len(lines)) if _is_left(lines[one], indent))
     # In Go, the type of the rows may come first: `}{` is where they begin.
-    end = next((one for one in ends if lines[one] != "}{"), number)
+    end = next((one for one in ends if lines[one].strip() != "}{"), number)
     rows = [lines[one] for one in range(number, end) if one + 1 in added and lines[one].strip()]
-    if rows and len(rows) <= MAX_EXAMPLE_LINES:
-        code = "\n".join((lines[number - 1], "…", *rows, "…", lines[end]))
-        yield ShownTest(name="", code=code)
+    if rows:
+        gap = f"{lines[number - 1][:indent]}…"
+        shown = (lines[number - 1], gap, *rows[:MAX_EXAMPLE_LINES], gap, lines[end])
+        yield ShownTest(name="", code=dedent("\n".join(shown)))
 
 
 def _find_test_span(lines: Sequence[str], number: int, start: re.Match[str]) -> range:
@@ -625,7 +629,10 @@ _CREDIT = compile_lazily(
     r"|(?:nice work|(?:good|great|nice) catch)[^.!?\n]{0,40})"
     r"(?(within)(?=[.!)]|$)|(?:[.!]|$|(?=\))))"
 )
-_BY_AUTHOR = compile_lazily(r" {0,3}[-–—]? {0,3}\bby \[?@[\w-]{1,40}\]?(?: in \[[^\]\n]{0,80}\])?")
+_BY_AUTHOR = compile_lazily(
+    r" {0,3}\(@[\w-]{1,40}\)"
+    r"| {0,3}[-–—]? {0,3}\bby \[?@[\w-]{1,40}\]?(?: in \[[^\]\n]{0,80}\])?"
+)
 _WITH_TESTS = compile_lazily(
     r"(?i)(?:[,;]? (?:and|with|plus|&)|[,;])(?: (?:add(?:s|ed|ing)?|tighten(?:ed)? up|fix(?:ed)?))?"
     r"(?: (?:more|new|some|a|the|unit|regression|comprehensive|corresponding)){0,3}"
