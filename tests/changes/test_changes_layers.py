@@ -26,6 +26,21 @@ def test_an_import_against_the_learned_direction_is_told(tmp_path: Path) -> None
     )
 
 
+def test_an_import_against_a_chain_of_packages_is_told(tmp_path: Path) -> None:
+    through = {f"shop/tools/tool{n}.py": f"from shop.store import table{n}\n" for n in range(6)} | {
+        f"shop/web/view{n}.py": f"from shop.tools import tool{n}\n" for n in range(6)
+    }
+    after = {"shop/store/table0.py": "from shop.web import view1\n\nTABLE = view1\n"}
+    (one,) = said(broken_layer, tmp_path, SHOP | through, after)
+    assert one.message == (
+        "shop/store/ imports shop/web/ for the first time, while 6 files of shop/web/ import"
+        " shop/tools/, whose files import shop/store/: keep the direction."
+    )
+    (tmp_path / "back").mkdir()
+    back = {"shop/tools/back.py": "from shop.web import view0\n"}
+    assert not said(broken_layer, tmp_path / "back", SHOP | through | back, after)
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [

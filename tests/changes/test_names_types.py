@@ -283,6 +283,20 @@ def test_what_the_type_checker_cannot_see_is_looked_up_in_the_repository(
     assert found(tmp_path / "ignored", f"{line}  # type: ignore\n", OWN, path) == []
 
 
+def test_a_class_that_gives_only_stored_names_lacks_others(tmp_path: Path) -> None:
+    """As in environs, whatever its file imports."""
+    stored = "try:\n            return self.parsers[name]\n        except KeyError:\n"
+    stored += "            raise AttributeError(name) from None\n"
+    text = "import boto3\n\n\n" + OWN["shop/crate.py"].replace(
+        "return getattr(self.stock, name)\n", stored
+    )
+    line = "\n    def twice(self):\n        return self.weigh{}()\n"
+    before = {**OWN, "shop/crate.py": text}
+    assert found(tmp_path, line.format(""), before, "shop/crate.py") == []
+    (finding,) = found(tmp_path / "other", line.format("_all"), before, "shop/crate.py")
+    assert "`weigh_all` does not exist in `Crate`" in finding.message
+
+
 def test_what_another_package_may_add_is_left_alone(tmp_path: Path) -> None:
     foreign = {
         path: text.replace("from shop.cache import", "from click import")
@@ -322,6 +336,28 @@ def test_a_lookup_that_may_fail_is_left_alone(tmp_path: Path) -> None:
     lookup = "try:\n    left = stock.size_left\nexcept {}:\n    left = None\n"
     assert found(tmp_path, lookup.format("AttributeError")) == []
     (finding,) = found(tmp_path / "other", lookup.format("ValueError"))
+    assert "`size_left`" in finding.message
+
+
+def test_a_method_of_an_own_class_with_a_standard_name_has_its_keywords(tmp_path: Path) -> None:
+    """As in wcmatch: `Path.__new__` makes a class that derives from the own `PurePath` too."""
+    paths = (
+        "import pathlib\n\n\nclass PurePath(pathlib.PurePath):\n"
+        "    def match(self, pattern, *, flags=0):\n        return flags\n\n\n"
+        "class Path(pathlib.Path):\n    pass\n"
+    )
+    before = {**SHOP, "shop/paths.py": paths, "shop/use.py": "from shop.paths import Path\n"}
+    assert found(tmp_path, "Path('a').match('b', flags=1)\n", before) == []
+    (finding,) = found(tmp_path / "other", "Path('a').match('b', flags_mode=1)\n", before)
+    assert "`flags_mode`" in finding.message
+
+
+def test_a_call_that_a_test_expects_to_fail_is_left_alone(tmp_path: Path) -> None:
+    """As in invoke, whose test calls a method without the new argument."""
+    before = {**SHOP, "shop/use.py": SHOP["shop/use.py"] + "from pytest import raises\n"}
+    call = "with raises({}):\n    stock.size_left\n"
+    assert found(tmp_path, call.format("AttributeError"), before) == []
+    (finding,) = found(tmp_path / "other", call.format("ValueError"), before)
     assert "`size_left`" in finding.message
 
 
@@ -454,6 +490,18 @@ def test_what_another_type_of_a_union_has_is_left_alone(tmp_path: Path) -> None:
     )
     assert found(tmp_path / "one", added.format("path"), before, "shop/move.py") == []
     assert found(tmp_path / "none", added.format("path_all"), before, "shop/move.py")
+
+
+def test_requirements_beside_the_tests_are_declared_packages(tmp_path: Path) -> None:
+    """As in itemadapter, whose package needs nothing."""
+    before = {path: text for path, text in SHOP.items() if path != "pyproject.toml"}
+    before |= {"setup.py": "setup(name='shop')\n", "tests/test_use.py": "import shop\n"}
+    path = "tests/test_use.py"
+    assert found(tmp_path, "import fasttests\n", before, path) == []
+    before["tests/requirements.txt"] = "pytest\nfasthelpers\n"
+    assert found(tmp_path / "known", "import fasthelpers\n", before, path) == []
+    (finding,) = found(tmp_path / "other", "import fasttests\n", before, path)
+    assert finding.message == "`fasttests` is imported, but no manifest declares it."
 
 
 def test_a_package_that_only_types_need_is_looked_up(tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ def test_plain_words_name_a_file_and_what_nobody_asked_for_is_told(
         pytest.param({"tests/test_billing.py": "def test_bill():\n    assert 1\n"}, id="its tests"),
         pytest.param({"docs/money.md": "Cents are rounded.\n"}, id="documents"),
         pytest.param({"changes/12.yaml": "fix: cents\n"}, id="a note"),
+        pytest.param({"shop/__meta__.py": "NUMBER = (1, 3)\n"}, id="the next version"),
         pytest.param({"CHANGELOG.md": "- rounded\n"}, id="the changelog"),
         pytest.param(
             {"shop/prices.py": "def find_discount(bill):\n    return write_bill(bill)\n"},

@@ -198,6 +198,7 @@ def test_what_is_refused_names_the_files_and_is_tried_again_under_other_commands
     )
     assert project.mine(MiningOptions(repeats=1)).tried == 1
     assert project.mine(MiningOptions(repeats=1)).tried == 0
+    assert project.mine(MiningOptions(repeats=1, named=True)).tried == 1
     assert project.mine(MiningOptions(repeats=1), test=f"{TEST} -p no:doctest").tried == 1
 
 
@@ -436,6 +437,7 @@ def test_a_model_may_reword_the_request_and_is_named_as_its_author(project: Proj
     (task,) = project.tasks()
     assert task.prompt_by == "model"
     assert task.prompt.startswith("Totals come out too small")
+    assert "Examples of what must hold" in task.prompt, "the title alone was brief"
 
 
 def test_a_torn_ledger_is_still_a_ledger(tmp_path: Path) -> None:

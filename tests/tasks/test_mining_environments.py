@@ -661,6 +661,11 @@ def test_unittest_is_told_a_file_by_its_pattern(test: str, files: list[str], run
             "pytest: error: unrecognized arguments: --cov",
         ),
         ("a\nE   ImportError: b\nE   ImportError: c\n1 error in 1 s\n", "E   ImportError: b"),
+        (
+            "npm error code 1\nnpm error path /a/b\nnpm error command failed\n"
+            "npm error ERROR: Failed to set up chrome\n",
+            "npm error ERROR: Failed to set up chrome",
+        ),
         ("npm error code E404\nnpm error 404 No x\nnpm error A complete log", "npm error 404 No x"),
         (
             "error: subprocess-exited-with-error\n  × Building wheel did not run\n  ╰─> [2 lines]\n"

@@ -139,6 +139,34 @@ def test_only_work_on_source_and_tests_is_a_candidate(history: History) -> None:
     assert "CHANGES" not in found.source + found.tests
 
 
+@pytest.mark.parametrize(
+    ("names", "large"),
+    [
+        (["a.json"] * 60 + ["gen/api_pb2.py", "vendor/b.go", "shop.py"], False),
+        (["a.py"] * 13, True),
+        (["a.py"] * 51, None),
+        (["a.json"] * 51, None),
+    ],
+)
+def test_only_code_that_people_write_makes_work_large(history: History, names, large) -> None:
+    files = {}
+    for number, name in enumerate(names):
+        folder, _, file = name.rpartition("/")
+        files[f"{folder or '.'}/{number}-{file}"] = "1\n"
+    commit = history.commit(
+        "Prices are never negative", files | {"test_shop.py": "def test_c():\n    pass\n"}
+    )
+    with open_manifests(history.folder, "HEAD") as folder:
+        rules = find_collection_rules(folder, "pytest")
+    survey = survey_work(history.folder, rules, None, NOW)
+    if large is None:
+        assert survey.passed_over[commit].startswith("it changes 51 files of code, too many")
+        return
+    found = build_candidate(history.folder, survey.works[0], rules)
+    assert isinstance(found, TaskCandidate)
+    assert found.large is large
+
+
 def test_commits_whose_content_is_missing_are_passed_over_with_the_reason(history: History) -> None:
     tests = "def test_{}():\n    pass\n"
     works = [

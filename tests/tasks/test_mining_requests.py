@@ -384,17 +384,64 @@ describe("ferry", () => {
 """
 
 
+SCRIPT_TABLE = """\
+describe("ferry", () => {
+  const tests: Seats = {
+    cat: 1,
+    dog: 2,
+  }
+  const late = seats({
+    dog: 2,
+  })
+})
+"""
+GO_TABLE = """\
+var loads = []struct {
+	path string
+}{
+	{"a"},
+	{"b"},
+}
+
+func TestLoads(t *testing.T) {
+	t.Run("of a ferry", func(t *testing.T) {
+		t.Error(loads)
+	})
+}
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "added", "names", "shown"),
     [
+        (GO_TABLE, {5}, [""], 'var loads = []struct {\n…\n\t{"b"},\n…\n}'),
+        (SCRIPT_TABLE, {4}, [""], "const tests: Seats = {\n…\n  dog: 2,\n…\n}"),
+        (GO_TABLE, {8, 9, 10}, ["TestLoads"], "of a ferry"),
+        (
+            GO_TABLE.replace("\tt.Run", "\t_ = 1\n" * 30 + "\tt.Run"),
+            {*range(8, 50)},
+            ["of_a_ferry"],
+            "",
+        ),
         (PYTHON_TESTS, {6}, ["test_seats"], "2,"),
         (PYTHON_TESTS, {11, 12, 13, 14, 16, 17}, [], ""),
-        (GO_TESTS, {10, 11}, ["TestLoad"], '\n…\n\t\t{"e", 5},\n'),
-        (GO_TESTS, {*range(1, 30)}, [], ""),
+        (GO_TESTS, {10, 11}, ["TestLoad", ""], '\t{"e", 5},\n'),
+        (GO_TESTS, {*range(1, 30)}, [""], '{"k", 11},'),
         (SCRIPT_TESTS, {2, 3, 4}, ["takes a dog's basket"], "expect"),
         (SCRIPT_TESTS, {5}, [], ""),
     ],
-    ids=["parameters", "text further left", "rows", "too long", "script", "one line"],
+    ids=[
+        "table",
+        "table within a suite",
+        "subtest in a short test",
+        "subtest",
+        "parameters",
+        "text further left",
+        "rows",
+        "too long",
+        "script",
+        "one line",
+    ],
 )
 def test_short_tests_are_examples_of_what_a_change_is_for(
     text: str, added: set[int], names: list[str], shown: str

@@ -27,6 +27,7 @@ from closeloop.tasks.work_history import (
     ExportedPull,
     SourcedWork,
     find_linked_issue,
+    gather_named_work,
     gather_pull_work,
     gather_session_work,
     list_past_work,
@@ -238,9 +239,21 @@ def test_github_is_asked_once_for_each_pull_request_whatever_its_limit(
     assert list(read_saved_exports(kept)) == [7, 9]
 
 
+def test_named_commits_are_the_work(repo):
+    head, base = small_project.git(repo, "rev-parse", "HEAD", "HEAD^").split()
+    for names in ("HEAD", head[:9], f"{base}..HEAD", f"HEAD,{head}"):
+        gathered = gather_named_work(repo, names)
+        assert [given.work.commit for given in gathered.works] == [head], names
+    assert gather_named_work(repo, base).works == (), "the first commit has no parent"
+    assert gather_named_work(repo, "HEAD..HEAD").works == ()
+    assert gather_named_work(repo, "nowhere") is None
+    assert gather_named_work(repo, "--all") is None
+
+
 @pytest.mark.parametrize(
     ("source", "passed_over", "told"),
     [
+        ("v1..v2", {}, "No work in these commits .* they are merges, or the first commit."),
         ("pulls", {"it was not merged": 3, "x": 1}, "No pull request here .* it was not merged."),
         ("export.jsonl", {}, "No pull request here .* there are no pull requests."),
         ("sessions", {}, "No session here .* no session is imported"),

@@ -7,6 +7,7 @@ Go needs no such rule: its compiler rejects packages that import each other.
 from __future__ import annotations
 
 import re
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
@@ -202,43 +203,69 @@ def _find_learned_breaches(
 ) -> Iterator[Finding]:
     resolver = ImportResolver(imports.keys(), {})
     reported: set[tuple[str, str]] = set()
+    importers: dict[str, Counter[tuple[str, str]]] = {}
     for new_import in crossing:
         pair = _layer_pair(new_import.file.path, new_import.target)
         if pair is None or (new_import.file.path, pair[1]) in reported:
             continue
         source, target = pair
-        forward_count = _count_importers(source, target, imports, resolver)
-        reverse_count = (
-            _count_importers(target, source, imports, resolver) if not forward_count else 0
-        )
-        if reverse_count >= MIN_IMPORTERS:
+        parent = source.rpartition("/")[0]
+        if parent not in importers:
+            importers[parent] = _count_importers(parent, imports, resolver)
+        counts = importers[parent]
+        chain = [] if counts[pair] else _find_direction(target, source, counts)
+        if chain:
             reported.add((new_import.file.path, target))
+            uses = ", whose files import ".join(f"{package}/" for package in chain[1:])
             yield make_check_finding(
                 rules[0],
-                f"{source}/ imports {target}/ for the first time, while {reverse_count} files of "
-                f"{target}/ import {source}/: keep the direction.",
+                f"{source}/ imports {target}/ for the first time, while "
+                f"{counts[chain[0], chain[1]]} files of {target}/ import {uses}: keep the "
+                "direction.",
                 f"{new_import.file.path}:{new_import.line.line}",
                 confidence=0.8,
             )
 
 
 def _count_importers(
-    package: str,
-    other_package: str,
-    imports: Mapping[str, Sequence[SourceImport]],
-    resolver: ImportResolver,
-) -> int:
-    """Count the files of a package that import something from another."""
-    count = 0
+    parent: str, imports: Mapping[str, Sequence[SourceImport]], resolver: ImportResolver
+) -> Counter[tuple[str, str]]:
+    """Count the files of each package in a folder that import something from another one."""
+    counts = Counter[tuple[str, str]]()
     for path, lines in imports.items():
-        if path.startswith(package + "/"):
-            language = language_of(path)
-            count += language is not None and any(
-                target.startswith(other_package + "/")
+        language = language_of(path)
+        package = _package_in(parent, path)
+        if language and package:
+            targets = (
+                _package_in(parent, target)
                 for line in lines
                 for target in resolver.resolve_import(language, path, line)
             )
-    return count
+            counts.update((package, target) for target in {*targets} - {None, package} if target)
+    return counts
+
+
+def _package_in(parent: str, path: str) -> str | None:
+    """Return the package of a folder that a path lies in."""
+    prefix = f"{parent}/" if parent else ""
+    name, slash, _ = path.removeprefix(prefix).partition("/")
+    return f"{prefix}{name}" if slash and path.startswith(prefix) else None
+
+
+def _find_direction(start: str, end: str, counts: Counter[tuple[str, str]]) -> list[str]:
+    """Return the shortest chain of packages of which each imports the next, by enough files and
+    without an import in return; empty if there is none."""
+    chains, seen = deque([[start]]), {start}
+    while chains:
+        chain = chains.popleft()
+        if chain[-1] == end:
+            return chain
+        for (package, target), count in counts.items():
+            is_directed = count >= MIN_IMPORTERS and not counts[target, package]
+            if package == chain[-1] and is_directed and target not in seen:
+                seen.add(target)
+                chains.append([*chain, target])
+    return []
 
 
 def _client_name(line: SourceImport) -> str | None:

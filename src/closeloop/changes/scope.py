@@ -59,6 +59,8 @@ _COMMON_WORD_LIST = (
     "core src lib api init index common helper helpers"
 )
 _COMMON_WORDS = frozenset(_COMMON_WORD_LIST.split())
+_COMMON_MODULES = ("__init__", "__about__", "__meta__", "__version__", "_version", "version")
+"""Modules that any change may touch: exports, and the number of the next version."""
 
 
 class RequestWords(Record):
@@ -324,7 +326,7 @@ def _follow_shared_names(
 def _accompanies_change(path: str) -> bool:
     """Return whether such a file accompanies any change: tests, documents, notes and the like."""
     is_judged = classify_file(path) in _JUDGED_KINDS and not _NOTES_FOLDER.search(path)
-    return not is_judged or PurePosixPath(path).stem == "__init__"
+    return not is_judged or PurePosixPath(path).stem in _COMMON_MODULES
 
 
 def _scope_finding(file: FileChange, inspection: Inspection, *, declared: Sequence[str]) -> Finding:

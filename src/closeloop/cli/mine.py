@@ -40,9 +40,11 @@ def mine(  # noqa: PLR0913 - one parameter for each flag
     Parameters
     ----------
     from_
-        Source: git, pulls (of GitHub), sessions (imported), or a file of pull requests.
+        Source: git, pulls (of GitHub), sessions (imported), a file of pull requests, or commits
+        (`3f0c21d`, `v1.2..main`, several with commas between).
     limit
-        Stop when this many mined tasks exist; run again with a higher limit to continue.
+        Stop when this many mined tasks exist, or this many new ones from named commits; run again
+        with a higher limit to continue.
     since
         Only commits since then: 24h, 7d, 104w, or a date such as 2024-01-01.
     minutes
@@ -69,6 +71,7 @@ def mine(  # noqa: PLR0913 - one parameter for each flag
         seconds=seconds,
         repeats=test_runs,
         jobs=jobs,
+        named=is_commit_source(from_),
     )
     titles: dict[str, str] = {}
     mined = anyio.run(_run_mining, from_, options, model, titles)
@@ -192,6 +195,8 @@ def _print_mining_report(
         _print_no_work_found(mined, source)
     elif len(mined.tasks) + mined.before < limit:
         next_step = "Run the command again to continue" if mined.left else "No candidates are left"
+        for line in _list_unfit(mined.passed_over):
+            print_line(line)
         print_line(
             f"{next_step}; the ledger in {mining_ledger_file(source, Path())} lists "
             "every candidate and its result."
@@ -228,6 +233,18 @@ def _list_rejections(refused: Mapping[str, str], titles: Mapping[str, str]) -> I
             yield f"    … and {len(commits) - MAX_EXAMPLES:,} more: -v or --json lists all"
 
 
+def _list_unfit(passed_over: Mapping[str, int]) -> Iterator[str]:
+    """Yield a line on the work that cannot be a task, by reason."""
+    counts: dict[str, int] = {}
+    for reason, count in passed_over.items():
+        general_reason = re.sub(r"\d[\d,]* (?=\w+ of (?:code|source))", "many ", reason)
+        counts[general_reason] = counts.get(general_reason, 0) + count
+    reasons = sorted(counts, key=lambda reason: counts[reason], reverse=True)
+    if reasons:
+        listing = "; ".join(f"{reason} ({counts[reason]:,})" for reason in reasons)
+        yield f"Other commits are no candidates: {listing}."
+
+
 def _print_no_work_found(mined: MiningResult, source: str) -> None:
     from closeloop.cli.console import print_line
 
@@ -238,7 +255,10 @@ def _print_no_work_found(mined: MiningResult, source: str) -> None:
             "no session is imported: `closeloop import`",
         ),
     }.get(
-        source, ("No pull request here was merged into this clone.", "there are no pull requests")
+        source,
+        ("No work in these commits is a piece of its own.", "they are merges, or the first commit")
+        if is_commit_source(source)
+        else ("No pull request here was merged into this clone.", "there are no pull requests"),
     )
     reason = max(mined.passed_over, key=lambda reason: mined.passed_over[reason], default=None)
     print_line(f"{nothing} {'Mostly' if reason else 'That is'}: {reason or none}.")
@@ -266,8 +286,10 @@ async def gather_mining_work(
     elif source == "pulls":
         requests = await fetch_merged_pulls(repo, project.root / ".closeloop/pulls.jsonl")
         gathered = gather_pull_work(requests, repo, tag_merged_pulls(store, project.settings))
+    elif is_commit_source(source):
+        return require_named_work(repo, source)
     else:
-        requests = list(read_pull_exports(require_pull_export(source)))
+        requests = list(read_pull_exports(Path(source)))
         gathered = gather_pull_work(requests, repo, tag_merged_pulls(store, project.settings))
     entries = read_ledger(mining_ledger_file("git", project.root))
     proved_names = {name for name, entry in entries.items() if entry.state == "proved"}
@@ -282,21 +304,31 @@ async def gather_mining_work(
     return replace(gathered, works=new_work, passed_over=gathered.passed_over | already_tasks)
 
 
-def require_pull_export(source: str) -> Path:
-    """Return the named file of pull requests; raise BadInput if it is missing."""
-    from closeloop.records.errors import BadInput
+def is_commit_source(source: str) -> bool:
+    """Return whether a source names commits, as what is neither a kind of source nor a file."""
+    is_file = source.endswith((".json", ".jsonl")) or Path(source).is_file()
+    return source not in ("git", "pulls", "sessions") and not is_file
 
-    if not Path(source).is_file():
+
+def require_named_work(repo: Path, source: str) -> GatheredWork:
+    """Return the work of the named commits; raise BadInput if there is no such commit."""
+    from closeloop.records.errors import BadInput
+    from closeloop.tasks.work_history import gather_named_work
+
+    gathered = gather_named_work(repo, source)
+    if gathered is None:
         raise BadInput(
-            f"--from must be git, pulls, sessions or a file of pull requests, not {source!r}."
+            "--from must be git, pulls, sessions, a file of pull requests, or commits of "
+            f"{repo}, not {source!r}."
         )
-    return Path(source)
+    return gathered
 
 
 def mining_ledger_file(source: str, root: Path) -> Path:
     """Return the ledger of one source: another source may have better descriptions of the same
     commits."""
-    name = {"git": "mined", "sessions": "mined-sessions"}.get(source, "mined-pulls")
+    has_own_words = source not in ("git", "sessions") and not is_commit_source(source)
+    name = "mined-pulls" if has_own_words else {"sessions": "mined-sessions"}.get(source, "mined")
     return root / ".closeloop" / f"{name}.jsonl"
 
 

@@ -26,6 +26,7 @@ from closeloop.tasks.change_parts import (
     ChangeParts,
     CollectionRules,
     find_test_roots,
+    is_written_code,
     split_change_paths,
     split_paths,
 )
@@ -44,6 +45,7 @@ from closeloop.tasks.task_prompts import (
     ShownTest,
     compose_prompt,
     find_examples,
+    is_brief,
     iter_patch_lines,
     remove_form_lines,
     remove_solution,
@@ -119,8 +121,12 @@ def _strip_bullet(line: str) -> str:
 #
 # Which pieces of work could be tasks, and which are likely good ones.
 
-MAX_SOURCE_FILES = 12
-MAX_SOURCE_LINES = 800
+LARGE_FILES = 12
+LARGE_LINES = 800
+"""More changed files or lines of code make a task large: it is tried last, and tagged."""
+MAX_SOURCE_FILES = 50
+MAX_SOURCE_LINES = 4000
+"""Beyond these are moved packages and renamed names, which no request describes."""
 MAX_PATCH_BYTES = 1 << 20
 MAX_NAMED_FILES = 4
 NO_TESTS_REASON = "it changes no tests"
@@ -164,7 +170,11 @@ class TaskCandidate(Record):
     names: tuple[RequiredName, ...] = ()
     """Names that the tests use and the base lacks."""
     examples: tuple[ShownTest, ...] = ()
-    """Tests that can complete the request, if the message says too little."""
+    """Tests that can complete the request, if the message says little."""
+    needs_examples: bool = False
+    """Whether the message alone says too little."""
+    large: bool = False
+    """Whether the work changes much more code than most."""
 
 
 def find_unfit_reason(change: Change, parts: ChangeParts) -> str | None:
@@ -175,16 +185,25 @@ def find_unfit_reason(change: Change, parts: ChangeParts) -> str | None:
         return NO_TESTS_REASON
     if not source:
         return "it changes no source"
-    if len(source) > MAX_SOURCE_FILES:
-        return f"it changes {len(source)} source files, too many for one task"
-    lines = sum(file.added + file.removed for file in source)
+    files_of_code, lines = _measure_code(source)
+    if files_of_code > MAX_SOURCE_FILES:
+        return f"it changes {files_of_code} files of code, too many for one task"
     if lines > MAX_SOURCE_LINES:
-        return f"it changes {lines} lines of source, too many for one task"
+        return f"it changes {lines:,} lines of code, too many for one task"
     if all(file.status in ("deleted", "renamed") and not file.added for file in source):
         return "it only moves or deletes source"
     if not any(files[path].added for path in parts.tests if path in files):
         return "it adds nothing to the tests"
     return None
+
+
+def _measure_code(source: Sequence[FileChange]) -> tuple[int, int]:
+    """Return the number of files and changed lines of code: data and generated code do not count.
+
+    Work that changes no code is measured by all of its files.
+    """
+    code = [file for file in source if is_written_code(file.path)] or source
+    return len(code), sum(file.added + file.removed for file in code)
 
 
 def score_work(
@@ -194,9 +213,9 @@ def score_work(
 
     `noted`: the changelog describes it further.
     """
-    lines = sum(file.added + file.removed for file in source)
+    files_of_code, lines = _measure_code(source)
     # Around 25 lines in one or two files are an hour's work: neither a typo nor a project.
-    points = 3.0 - abs(math.log(max(lines, 1) / 25)) - 0.5 * max(0, len(source) - 2)
+    points = 3.0 - abs(math.log(max(lines, 1) / 25)) - 0.5 * max(0, files_of_code - 2)
     subject, _, body = request_from_message(message).partition("\n")
     points += min(len(re.findall(r"\w+", subject)), 8) / 4
     points += min(len(body.strip()) + 200 * noted, 300) / 200
@@ -303,7 +322,8 @@ def _candidate_from_patches(
     commit_files: frozenset[str],
 ) -> TaskCandidate | str:
     try:
-        reason = find_unfit_reason(parse_patch(source + tests), parts)
+        change = parse_patch(source + tests)
+        reason = find_unfit_reason(change, parts)
     except BadInput as fault:
         return str(fault)
     if reason == NO_TESTS_REASON and (unrun_files := (*parts.support, *parts.source)):
@@ -329,8 +349,10 @@ def _candidate_from_patches(
     texts = task_prompts.find_expected_messages(source, tests)
     examples: tuple[ShownTest, ...] = ()
     prompt = compose_prompt(message, source, tests, labels[:MAX_NAMES], texts)
-    if prompt is None:
+    needs_examples = prompt is None
+    if prompt is None or is_brief(prompt):
         examples = tuple(_list_examples(files, tests))
+    if prompt is None:
         prompt = compose_prompt(
             message, source, tests, labels[:MAX_NAMES], texts, completed=bool(examples)
         )
@@ -338,6 +360,7 @@ def _candidate_from_patches(
         return VAGUE_REASON
     if untold := find_untold_names(prompt, names):
         return describe_untold_names(untold)
+    files_of_code, lines = _measure_code([one for one in change.files if one.path in parts.source])
     return TaskCandidate(
         commit=work.commit,
         base=work.base,
@@ -350,6 +373,8 @@ def _candidate_from_patches(
         scope=_find_scope(parts),
         names=tuple(names),
         examples=examples,
+        needs_examples=needs_examples,
+        large=files_of_code > LARGE_FILES or lines > LARGE_LINES,
     )
 
 

@@ -14,7 +14,15 @@ from closeloop.records.record import Record
 from closeloop.records.task import TestRunner
 from closeloop.tasks.other_projects import ManifestFolder, nested_table
 
-_NOT_CODE = r"(?!.*\.(?:pyi?|[cm]?[jt]sx?|vue|go|rs|java|kt|scala|rb|php|cs|swift|[ch](?:pp)?)$)"
+_CODE_FILE = (
+    r".*\.(?:pyi?|pyx|[cm]?[jt]sx?|vue|svelte|go|rs|java|kt|scala|groovy|rb|php|cs|swift|dart|exs?"
+    r"|[ch](?:pp|c|xx)?|mm?|lua|sh|sql)$"
+)
+_GENERATED_PATH = re.compile(
+    r"(?:^|/)(?:_?vendor|vendored|third[_-]?party|node_modules|dist|generated|__generated__)/"
+    r"|(?:\.min\.\w+|_pb2(?:_grpc)?\.pyi?|\.pb(?:\.\w+)?\.go|[._](?:generated|gen)\.\w+|\.d\.ts)$"
+    r"|(?:^|/)(?:zz_generated[^/]*|bindata\.go)$"
+)
 _DOCUMENT_PATH = re.compile(
     r"(?:^|/)(?:docs?|\.github|\.changeset|\.circleci)/"
     r"|\.(?:md|rst|adoc|markdown)$"
@@ -22,7 +30,7 @@ _DOCUMENT_PATH = re.compile(
     r"|(?:^|/)\.(?:gitignore|gitattributes|pre-commit-config\.yaml|travis\.yml|mailmap)$"
 )
 _CHANGELOG_PATH = re.compile(
-    rf"^{_NOT_CODE}(?:.*/)?(?:(?:changelog\.d|changes|news|newsfragments|releasenotes/notes)/[^/]+"
+    rf"^(?!{_CODE_FILE})(?:.*/)?(?:(?:changelog\.d|changes|news|newsfragments|releasenotes/notes)/[^/]+"
     r"|(?:CHANGE\w*|(?:version[-_]?)?HISTORY|NEWS|whats[-_]?new|release[-_]?notes)(?:\.\w+)?)$",
     re.IGNORECASE,
 )
@@ -146,6 +154,11 @@ def is_collected_test(path: str, rules: CollectionRules) -> bool:
     return in_places and any(
         fnmatch.fnmatchcase(f"/{path}" if "/" in glob else name, glob) for glob in rules.names
     )
+
+
+def is_written_code(path: str) -> bool:
+    """Return whether people write code in this file: not data, settings, or generated code."""
+    return re.match(_CODE_FILE, path) is not None and not _GENERATED_PATH.search(path)
 
 
 def find_test_roots(commit_files: Iterable[str], rules: CollectionRules) -> frozenset[str]:

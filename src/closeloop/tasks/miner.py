@@ -96,7 +96,9 @@ _MISSING_EXPORT = re.compile(
 UNTESTED_TAG = "untested-statement"
 """Some statement beside the tested fix can be changed without a test noticing."""
 EXAMPLES_TAG = "examples-from-tests"
-"""The message said too little: the request quotes tests."""
+"""The message said little: the request quotes tests."""
+LARGE_TAG = "large"
+"""The reference changes more than `LARGE_FILES` files or `LARGE_LINES` lines of code."""
 SELECTED_TAG = "selected-tests"
 """The command runs only some of the tests."""
 FAILING_STATUSES = ("failed", "error")
@@ -151,10 +153,10 @@ async def prove_candidate(
         return failing_tests
     if candidate.examples:
         shown = _failing_examples(candidate, failing_tests)
-        if not shown:
+        if not shown and candidate.needs_examples:
             return RefusedCandidate(why=f"{VAGUE_REASON}, and no short test shows it")
-        prompt = add_examples(candidate.prompt, shown)
-        candidate = msgspec.structs.replace(candidate, prompt=prompt)
+        prompt = add_examples(candidate.prompt, shown) if shown else candidate.prompt
+        candidate = msgspec.structs.replace(candidate, prompt=prompt, examples=shown)
     task = _build_task(candidate, environments.repo, environment, failing_tests)
     # The tests that must turn from failing to passing have been run once each way already.
     quick_command = narrow_to_tests(environment, candidate.test_files, failing_tests)
@@ -164,13 +166,15 @@ async def prove_candidate(
     )
 
 
-def _failing_examples(candidate: TaskCandidate, failing: Sequence[str]) -> list[ShownTest]:
-    """Return the examples that do not hold without the work."""
-    return [
+def _failing_examples(candidate: TaskCandidate, failing: Sequence[str]) -> tuple[ShownTest, ...]:
+    """Return the examples that do not hold without the work, or else the rows of tables."""
+    tests = tuple(
         example
         for example in candidate.examples
-        if any(re.search(rf"{re.escape(example.name)}(?!\w)", test) for test in failing)
-    ]
+        if example.name
+        and any(re.search(rf"{re.escape(example.name)}(?!\w)", test) for test in failing)
+    )
+    return tests or tuple(example for example in candidate.examples if not example.name)
 
 
 async def _prove_steady_task(
@@ -296,6 +300,7 @@ def _build_task(
             environment, choose_test_files(repo, environment, candidate, candidate.commit)
         )
     tags = ["mined", *(["multi-file"] if len(candidate.source_files) > 1 else [])]
+    tags += [LARGE_TAG] if candidate.large else []
     tags += [] if runs_all or run == environment.recipe.test else [SELECTED_TAG]
     names = (re.sub(r"[^a-z0-9]+", "-", name.lower()) for name in environment.recipe.left_out)
     tags += [f"without-{name.strip('-')}" for name in names]
@@ -402,7 +407,7 @@ async def open_rewording(
 async def reword_candidate(model: Model, candidate: TaskCandidate) -> TaskCandidate:
     """Return the candidate with a request in a user's words; unchanged if the result is not
     good, or if its tests say more than its words."""
-    if candidate.examples:
+    if candidate.needs_examples:
         return candidate
     data = fence_texts({"description": candidate.prompt}, max_chars=MAX_DESCRIPTION_CHARS)
     message = ChatMessage(role="user", text=data)
@@ -463,6 +468,8 @@ class MiningOptions(Record):
     seconds: float | None = None
     repeats: int = 3
     jobs: int | None = None
+    named: bool = False
+    """Whether the user named the commits: all are tried, and the limit counts new tasks alone."""
 
 
 class MiningEvent(Record):
@@ -521,14 +528,31 @@ class _MiningRun:
         self.before = sum(_task_exists(entry, context.tasks) for entry in reachable)
         """Tasks mined earlier, which count towards the limit."""
         self.lost = sum(_task_exists(entry, context.tasks) for entry in proved) - self.before
-        self.limit = options.limit - self.before
-        self.changes = {entry.change for entry in reachable}
+        self.limit = options.limit - (0 if options.named else self.before)
+        self.changes = {
+            entry.change
+            for entry in reachable
+            if not options.named or _task_exists(entry, context.tasks)
+        }
         self.tasks: list[str] = []
         self.refused: dict[str, str] = {}
         self.rotten = 0
         self.scope = anyio.CancelScope()
         gathered = context.gathered.works if context.gathered else ()
         self.works_by_commit = {sourced.work.commit: sourced for sourced in gathered}
+
+    def needs_trial(self, work: PastWork) -> bool:
+        """Return whether to try a commit.
+
+        Unless the user named it, a task that somebody deleted is not made again, and what was
+        refused is tried again only after the configured commands have changed.
+        """
+        entry = self.entries.get(work.commit)
+        if entry is None or entry.state == "failed":
+            return True
+        if self.options.named:
+            return entry.state == "refused" or not _task_exists(entry, self.context.tasks)
+        return entry.state == "refused" and entry.commands not in (None, self.commands)
 
     async def try_work(self, work: PastWork) -> None:
         """Try one piece of work and record the result."""
@@ -626,11 +650,7 @@ async def mine_tasks(
         )
     survey = _gather_work(context, rules, options)
     mining_run = _MiningRun(context, commands, options, report)
-    untried_work = [
-        work
-        for work in survey.works
-        if _needs_trial(mining_run.entries.get(work.commit), mining_run.commands)
-    ]
+    untried_work = [work for work in survey.works if mining_run.needs_trial(work)]
     untried_count = len(untried_work)
     candidates = count_with_noun(len(survey.works), "candidate")
     report(MiningEvent(stage="surveyed", about=f"{untried_count} of {candidates} to try"))
@@ -726,16 +746,6 @@ def _reachable_entries(entries: Sequence[LedgerEntry], repo: Path) -> list[Ledge
     git_output = try_git_text(str(repo), "cat-file", "--batch-check", stdin=bases) if bases else ""
     known_commits = {line.split()[0] for line in git_output.splitlines() if " commit " in line}
     return [entry for entry in entries if not entry.base or entry.base in known_commits]
-
-
-def _needs_trial(entry: LedgerEntry | None, commands: str) -> bool:
-    """Return whether to try a commit; a task that somebody deleted is not made again.
-
-    What was refused is tried again after the configured commands have changed.
-    """
-    if entry is None or entry.state == "failed":
-        return True
-    return entry.state == "refused" and entry.commands not in (None, commands)
 
 
 def _change_digest(patch: str) -> str:

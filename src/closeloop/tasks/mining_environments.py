@@ -54,7 +54,7 @@ _ERROR_SIGNS = (
     re.compile(r"Because |Failed to (?:build|download|fetch)|\w{1,40}: error: "),
     re.compile(
         r"error: (?!subprocess-exited-with-error)|ERROR: (?!usage)|\[ERROR\] "
-        r"|npm (?:ERR!|error) (?!code|A complete log)"
+        r"|npm (?:ERR!|error) (?!code|path|command|errno|syscall|A complete log)"
     ),
     re.compile(
         r"E {3}(?! )|(?:\w{1,80}\.){0,6}[A-Z]\w{0,80}(?:Error|Exception|NotFound): |panic: "

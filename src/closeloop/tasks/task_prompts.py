@@ -261,8 +261,14 @@ _HEAD_LINES, _TAIL_LINES = 6, 8
 _TEST_START = compile_lazily(
     r"(?P<indent>[ \t]*)(?:(?P<python>(?:async )?def )(?P<function>test\w*)\("
     r"|func (?P<go>Test\w+)\(\w+ \*testing\.T\)"
+    r"|t\.Run\(\"(?P<subtest>[^\"\n]{1,200})\", func\("
     r"|(?:it|test)(?:\.\w+)?\(\s*(?P<quote>['\"`])(?P<title>[^\n]{1,200}?)(?P=quote)\s*,)"
 )
+_TABLE_START = compile_lazily(
+    r"(\t| {0,4})(?:(?:export )?(?:var|const|let) )?\w+(?:: [^=\n]+)? :?= ?"
+    r"(?:[\[{]|(?:\[\]|map\[).*\{)$"
+)
+"""A list at the top of a file, such as the cases that a test in Go or TypeScript reads."""
 _ASSERTION = compile_lazily(
     r"\bassert|\braises\(|\bexpect\(|\bt\.(?:Err|Fatal|Fail)|\b(?:require|should)\b"
 )
@@ -272,15 +278,19 @@ class ShownTest(Record):
     """A test that a change adds or extends: it shows what the change is for."""
 
     name: str
-    """As its runner names it."""
+    """As its runner names it; empty for rows of a table that tests read."""
     code: str
 
 
 def find_examples(text: str, added: Collection[int]) -> Iterator[ShownTest]:
-    """Yield the tests of a file that have added lines and an assertion, if they can be shown."""
+    """Yield the tests of a file that have added lines and an assertion, if they can be shown, and
+    the added rows of its tables."""
     lines = text.split("\n")
+    shown_to = 0
     for number, line in enumerate(lines, 1):
-        start = _TEST_START.match(line)
+        if table := _TABLE_START.match(line):
+            yield from _show_rows(lines, number, len(table[1]), added)
+        start = _TEST_START.match(line) if number > shown_to else None
         span = _find_test_span(lines, number, start) if start else range(0)
         new = [one for one in span if one in added and lines[one - 1].strip()]
         if start is None or not new:
@@ -295,8 +305,24 @@ def find_examples(text: str, added: Collection[int]) -> Iterator[ShownTest]:
             shown = [*shown[:_HEAD_LINES], "…", *middle, *shown[-_TAIL_LINES:]]
         code = dedent("\n".join(shown)).strip()
         if len(shown) <= MAX_EXAMPLE_LINES and _ASSERTION.search(code):
-            name = start["function"] or start["go"] or start["title"]
+            subtest = (start["subtest"] or "").replace(" ", "_")
+            name = start["function"] or start["go"] or subtest or start["title"]
             yield ShownTest(name=name, code=code)
+            shown_to = span[-1]
+
+
+def _show_rows(
+    lines: Sequence[str], number: int, indent: int, added: Collection[int]
+) -> Iterator[ShownTest]:
+    """Yield the first added rows of the table that begins on a line."""
+    ends = (one for one in range(number, len(lines)) if _is_left(lines[one], indent))
+    # In Go, the type of the rows may come first: `}{` is where they begin.
+    end = next((one for one in ends if lines[one].strip() != "}{"), number)
+    rows = [lines[one] for one in range(number, end) if one + 1 in added and lines[one].strip()]
+    if rows:
+        gap = f"{lines[number - 1][:indent]}…"
+        shown = (lines[number - 1], gap, *rows[:MAX_EXAMPLE_LINES], gap, lines[end])
+        yield ShownTest(name="", code=dedent("\n".join(shown)))
 
 
 def _find_test_span(lines: Sequence[str], number: int, start: re.Match[str]) -> range:
@@ -603,7 +629,10 @@ _CREDIT = compile_lazily(
     r"|(?:nice work|(?:good|great|nice) catch)[^.!?\n]{0,40})"
     r"(?(within)(?=[.!)]|$)|(?:[.!]|$|(?=\))))"
 )
-_BY_AUTHOR = compile_lazily(r" {0,3}[-–—]? {0,3}\bby \[?@[\w-]{1,40}\]?(?: in \[[^\]\n]{0,80}\])?")
+_BY_AUTHOR = compile_lazily(
+    r" {0,3}\(@[\w-]{1,40}\)"
+    r"| {0,3}[-–—]? {0,3}\bby \[?@[\w-]{1,40}\]?(?: in \[[^\]\n]{0,80}\])?"
+)
 _WITH_TESTS = compile_lazily(
     r"(?i)(?:[,;]? (?:and|with|plus|&)|[,;])(?: (?:add(?:s|ed|ing)?|tighten(?:ed)? up|fix(?:ed)?))?"
     r"(?: (?:more|new|some|a|the|unit|regression|comprehensive|corresponding)){0,3}"
@@ -745,6 +774,11 @@ def compose_prompt(
     if missing_texts:
         prompt += f"\n\n{MESSAGES_HEADING}\n" + "\n".join(f"- `{text}`" for text in missing_texts)
     return prompt
+
+
+def is_brief(prompt: str) -> bool:
+    """Return whether a request is a short title alone, so that examples should explain it."""
+    return len(re.findall(r"[^\W\d_]\w+", prompt)) < 2 * MIN_PROMPT_WORDS
 
 
 def add_examples(prompt: str, examples: Sequence[ShownTest]) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from closeloop.git import read_git_text
+from closeloop.git import read_git_text, try_git_text
 from closeloop.records.attempt import Attempt
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.record import Record, Time
@@ -68,17 +68,16 @@ class PastWork(Record):
     """Whether the author knew the work; not so for an issue, or a user's first words."""
 
 
-def list_past_work(repo: Path | str, since: str | None = None) -> list[PastWork]:
-    """Return every accepted piece of work in HEAD's history.
+def list_past_work(repo: Path | str, since: str | None = None, tip: str = "HEAD") -> list[PastWork]:
+    """Return every accepted piece of work in a commit's history.
 
     A merged pull request counts once; a merged branch, such as a release's, by its own commits.
     """
-    commits = {commit.id: commit for commit in _read_log(repo, since)}
+    commits = {commit.id: commit for commit in _read_log(repo, since, tip)}
     if not commits:
         return []
-    head = read_git_text(repo, "rev-parse", "HEAD").strip()
     visited: dict[str, HistoryCommit] = {}
-    starts = [head]
+    starts = [read_git_text(repo, "rev-parse", tip).strip()]
     while starts:
         commit_id: str | None = starts.pop()
         while commit_id in commits and commit_id not in visited:
@@ -138,11 +137,9 @@ def find_words_at(
     return frozenset(word for path, _, word in fields if takes_path(path))
 
 
-def _read_log(repo: Path | str, since: str | None) -> Iterator[HistoryCommit]:
+def _read_log(repo: Path | str, since: str | None, tip: str) -> Iterator[HistoryCommit]:
     limits = [f"--max-count={MAX_COMMITS}", *([f"--since={since}"] if since else [])]
-    for entry in read_git_text(repo, "log", f"--format={_LOG_FORMAT}", *limits, "HEAD").split(
-        "\x01"
-    ):
+    for entry in read_git_text(repo, "log", f"--format={_LOG_FORMAT}", *limits, tip).split("\x01"):
         fields = entry.lstrip("\n").split("\0")
         if len(fields) >= 4:
             yield HistoryCommit(
@@ -312,6 +309,28 @@ def unique_by_commit(works: Iterable[SourcedWork]) -> tuple[SourcedWork, ...]:
     for sourced in works:
         by_commit.setdefault(sourced.work.commit, sourced)
     return tuple(by_commit.values())
+
+
+# Commits that the user names.
+
+
+def gather_named_work(repo: Path, names: str) -> GatheredWork | None:
+    """Return the work of some commits, given as revisions or ranges with commas between; None if
+    git knows none of that name."""
+    named: dict[str, str] = {}
+    for name in names.split(","):
+        limit = () if ".." in name else ("--max-count=1",)
+        commits = try_git_text(repo, "rev-list", *limit, "--end-of-options", name, "--").split()
+        if not commits and ".." not in name:
+            return None
+        named |= dict.fromkeys(commits, commits[0] if commits else "")
+    works = {
+        work.commit: work
+        for tip in dict.fromkeys(named.values())
+        for work in list_past_work(repo, tip=tip)
+        if work.commit in named
+    }
+    return GatheredWork(works=tuple(SourcedWork(work=work) for work in works.values()))
 
 
 # Pull requests and agent sessions as work: the request, and the resulting commit.

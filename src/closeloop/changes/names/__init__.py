@@ -380,6 +380,7 @@ _OTHER_DISTRIBUTIONS: Mapping[str, str] = {
     "OpenSSL": "pyopenssl",
     "PIL": "pillow",
     "pkg_resources": "setuptools",
+    "pydantic_core": "pydantic",
     "serial": "pyserial",
     "sklearn": "scikit-learn",
     "skimage": "scikit-image",
@@ -483,7 +484,10 @@ def _declared_packages(search: NameSearch) -> _DeclaredPackages | None:
                 content = search.inspection.sides.read(side, path) or b""
                 for line in _PIP_INSTALL.findall(content.decode("utf-8", "replace")):
                     names.update(re.findall(r"[A-Za-z][\w.-]{2,}", line))
-            if kind in ("manifest", "lockfile") or PurePosixPath(path).name in _TOOL_FILES:
+            name = PurePosixPath(path).name
+            # Requirements of the tests lie with them.
+            is_requirements = name.startswith("requirements") and name.endswith(".txt")
+            if kind in ("manifest", "lockfile") or name in _TOOL_FILES or is_requirements:
                 content = search.inspection.sides.read(side, path) or b""
                 names.update(re.findall(r"[A-Za-z][\w.-]{2,}", content.decode("utf-8", "replace")))
                 package = _PACKAGE_MANIFESTS.get(path)

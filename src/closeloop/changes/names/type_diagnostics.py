@@ -409,6 +409,8 @@ _DYNAMIC_MEMBERS = re.compile(
 )
 """Code of a class that adds members other than by passing on what it lacks."""
 _NAME_PARSER = re.compile(rb"\.(?:startswith|endswith|removeprefix|removesuffix|r?split|match)\(")
+ERRORS_BY_KIND = {"attribute": ["AttributeError"], "call": ["TypeError"], "keyword": ["TypeError"]}
+"""What the use of a name raises that does not exist, or of a call that does not fit."""
 _IGNORE_COMMENT = re.compile(
     rb"#\s*(?:(?:type|ty|pyright|mypy|pyre)\s*:\s*ignore(?:\s*\[([^\]\n]*)\])?"
     rb"|noqa(?::\s*([\w, ]+))?)"
@@ -445,7 +447,7 @@ def filter_diagnostics(
         if suspect is None or search.is_python_2(complaint.path, complaint.name):
             continue
         is_module = complaint.kind == "import" or complaint.message.startswith("Module ")
-        errors = ["AttributeError"] if complaint.kind == "attribute" else []
+        errors = [*ERRORS_BY_KIND.get(complaint.kind, ())]
         errors += IMPORT_ERRORS if is_module and suspect.near is None else []
         if not is_attempted(complaint.path, complaint.line, search, errors):
             yield suspect
@@ -486,22 +488,32 @@ def _is_version_specific(path: str, line: int, search: NameSearch) -> bool:
 def is_attempted(
     path: str, line: int, search: NameSearch, errors: Sequence[str] = ("AttributeError",)
 ) -> bool:
-    """Return whether a name may be missing: the code around handles one of these errors."""
+    """Return whether a name may be missing: the code around handles or expects one of these
+    errors."""
     content = search.inspection.sides.read("after", path) or b""
     if not any(error.encode() in content for error in errors):
         return False
     try:
         nodes = ast.walk(parse_python(content))
         return any(
-            isinstance(node, ast.Try)
+            isinstance(node, ast.Try | ast.With)
             and node.body[0].lineno <= line <= (node.body[-1].end_lineno or line)
-            and any(
-                error in ast.dump(one.type) for one in node.handlers if one.type for error in errors
-            )
+            and any(error in ast.dump(handled) for handled in _handled(node) for error in errors)
             for node in nodes
         )
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
+
+
+def _handled(block: ast.Try | ast.With) -> Iterator[ast.expr]:
+    """Yield what names the errors that a block handles, or that a test expects of it."""
+    if isinstance(block, ast.Try):
+        yield from (handler.type for handler in block.handlers if handler.type)
+        return
+    for item in block.items:
+        call = item.context_expr
+        if isinstance(call, ast.Call) and "raises" in ast.unparse(call.func).lower():
+            yield from call.args
 
 
 def _examine_diagnostic(diagnostic: TypeDiagnostic, search: NameSearch) -> Suspect | None:
@@ -558,6 +570,9 @@ def _examine_keyword(
     exists = search.name_exists(diagnostic.name, use)
     function = (diagnostic.where or "").rpartition(" ")[2]
     if (diagnostic.where is None and exists) or function in _DYNAMIC_PARAMETERS:
+        return None
+    # An own class may share its name with the standard one that the type checker takes it for.
+    if "." in function and diagnostic.name in _parameter_names(function, search, exact=True):
         return None
     similar_name = find_nearest_name(diagnostic.name, _parameter_names(function, search))
     certain = similar_name is not None or not exists
@@ -687,8 +702,8 @@ def class_words(
 ) -> set[str] | None:
     """Return all words of the files that define a class and its bases; None if some are unknown.
 
-    A class may pass on what it lacks only to values of known packages. With a path, the class is
-    the one of that file; of several classes with one name, all count.
+    A class may pass on what it lacks only to values of known packages, or to none. With a path, the
+    class is the one of that file; of several classes with one name, all count.
     """
     waiting, seen = [(owner, path)], set[str]()
     names: set[str] = set()
@@ -725,23 +740,28 @@ def class_words(
 
 
 def _only_delegates(path: str, kind: SourceType, lines: list[bytes], search: NameSearch) -> bool:
-    """Return whether a class adds members only by `__getattr__`, and its file imports nothing from
-    elsewhere that could have them."""
+    """Return whether a class adds members only by a `__getattr__` that gives names it stored, or
+    that passes on names in a file that imports nothing from elsewhere that could have them."""
     module = search.inspection.index.module(path)
-    if module is None or any(
-        search.around.is_foreign("python", source_import) for source_import in module.imports
-    ):
+    if module is None:
         return False
+    passes_on = False
     remaining = dict(enumerate(lines[kind.first_line - 1 : kind.last_line], kind.first_line))
     for function in module.functions:
         span = range(function.first_line, function.last_line + 1)
         if function.qualified == f"{kind.qualified}.__getattr__":
-            if any(_NAME_PARSER.search(lines[number - 1]) for number in span):
+            body = b"\n".join(lines[number - 1] for number in span[1:])
+            if _NAME_PARSER.search(body):
                 return False  # It takes names apart, and so may answer to any.
+            passes_on |= b"getattr" in body or b"AttributeError" not in body
         elif function.name != "__setstate__":
             continue
         for number in span:
             remaining.pop(number, None)
+    if passes_on and any(
+        search.around.is_foreign("python", source_import) for source_import in module.imports
+    ):
+        return False
     return _DYNAMIC_MEMBERS.search(b"\n".join(remaining.values())) is None
 
 
@@ -833,8 +853,8 @@ def find_classes(
     return [entry for entry in classes if entry[0] == path] or classes
 
 
-def _parameter_names(called: str, search: NameSearch) -> set[str]:
-    """Return the parameter names of every callable of that name."""
+def _parameter_names(called: str, search: NameSearch, *, exact: bool = False) -> set[str]:
+    """Return the parameter names of every callable of that name; exact: of that class, too."""
     name = called.rpartition(".")[2]
     owner = called.rpartition(".")[0].rpartition(".")[2]
     names = set[str]()
@@ -844,7 +864,7 @@ def _parameter_names(called: str, search: NameSearch) -> set[str]:
             is_match = function.name == name or (
                 function.name == "__init__" and function.qualified == f"{name}.__init__"
             )
-            if is_match:
+            if function.qualified == called if exact else is_match:
                 names |= {
                     parameter.split(":")[0].split("=")[0].strip("* ")
                     for parameter in function.parameters
