@@ -388,9 +388,12 @@ def compare(
         if not names:
             names = newest_variant_names(store)
             if len(names) == 1:
+                # Where an older variant has the same name, it is a digest.
+                variant = store.numbers.load_variants().get(names[0])
+                name, argument = (variant.name, names[0][:12]) if variant else (names[0], names[0])
                 raise BadInput(
-                    f"The newest experiment has only the variant {names[0]!r}: name what to "
-                    f"compare, as in `closeloop compare {names[0]} OTHER`."
+                    f"The newest experiment has only the variant {name!r}: name what to "
+                    f"compare, as in `closeloop compare {argument} OTHER`."
                 )
         attempts = [name.partition(":")[2] for name in names if name.startswith("attempt:")]
         if len(names) == len(attempts) == 2:
