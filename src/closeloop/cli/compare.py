@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from closeloop.metrics.attempt_groups import AttemptPair, ComparedFile
     from closeloop.process.rulebook import Rulebook
+    from closeloop.records.attempt import AttemptRow
     from closeloop.records.estimate import (
         CompareReport,
         Metric,
@@ -178,9 +179,14 @@ def run_gate(
         list_gating_rules(rulebook),
         demands,
     )
-    controls = {row.variant_name for row in current_rows if row.is_control}
-    control_lines = [f"variant {name!r} is a control" for name in sorted(filter(None, controls))]
+    control_lines = list_controls([*baseline_rows, *current_rows])
     return replace(report, left_out=(*report.left_out, *control_lines))
+
+
+def list_controls(rows: Iterable[AttemptRow]) -> list[str]:
+    """Return a line for each variant that is not compared because it is a control."""
+    names = {row.variant_name for row in rows if row.is_control}
+    return [f"variant {name!r} is a control" for name in sorted(filter(None, names))]
 
 
 def report_gate_result(report: GateReport, junit: Path | None, *, json: bool) -> int:
