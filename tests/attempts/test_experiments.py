@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 import small_project
 from closeloop import flow
@@ -21,6 +22,7 @@ from closeloop.attempts.run_resources import (
     is_paid_model,
     list_experiment_statuses,
     open_workspaces,
+    read_experiment_status,
 )
 from closeloop.cli.config import load_project
 from closeloop.metrics.attempt_measuring import load_story, project_rulebook
@@ -166,9 +168,11 @@ def test_an_experiment_costs_what_was_made_for_it_and_not_what_it_shares(project
     _, store = opened(project)
     with store:
         larger, smaller = list_experiment_statuses(store)
+        later = read_experiment_status(store, replace(larger.experiment, id="later"), ())
     (own,) = (one.cost for one in made if one.id != shared.id)
     assert (smaller.cost, smaller.shared_cost) == (shared.cost, None)
     assert (larger.cost, larger.shared_cost) == (own, shared.cost)
+    assert (later.cost, later.shared_cost) == (0, own + shared.cost)
 
 
 def test_a_budget_needs_prices(project):

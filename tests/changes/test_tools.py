@@ -126,7 +126,9 @@ def test_tests_of_which_none_ran_are_no_working_command() -> None:
     trial = judge_trial(TESTS, result)
     assert not trial.works
     assert trial.text.endswith("ImportError: cannot import name 'gone' from 'cart'")
-    assert judge_trial(TESTS, replace(result, note=None)).works
+    trial = judge_trial(TESTS, replace(result, note=None))
+    assert (trial.works, trial.fails) == (True, True)
+    assert trial.text == "runs; 1 test of 1 fails at this commit, in 1.0 s: test_cart.py"
 
 
 def test_tests_of_a_package_that_does_not_compile_are_not_removed(repo: Path) -> None:

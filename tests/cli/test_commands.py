@@ -161,6 +161,10 @@ def test_a_list_that_is_empty_says_why(project):
         (["nope"], 'Unknown command "nope".'),
         (["list", "tasks"], 'Unknown command "tasks". Did you mean `closeloop task list`?'),
         (["list", "rules"], 'Unknown command "rules".'),
+        (
+            ["-q", "--all", "measure"],
+            "Options follow the command, as in `closeloop COMMAND --all`.",
+        ),
     ],
 )
 def test_what_was_typed_wrong_is_told_in_a_line_with_where_to_read_on(project, arguments, sentence):
@@ -325,6 +329,11 @@ def test_an_agent_that_records_nothing_is_not_measured(project):
     values = {figure["metric"]: figure["value"] for figure in figures}
     assert (values["without findings"], values["turns"]) == (None, None)
     assert "has only the variant 'mute'" in refused(project, "compare")
+    toml = project / "closeloop.toml"
+    toml.write_text(toml.read_text().replace("It is 42", "It is 43"))
+    typed(project, "run", "question", "--variant", "mute")
+    error = refused(project, "compare")
+    assert re.search(r"only the variant 'mute': .* `closeloop compare [0-9a-f]{12} OTHER`", error)
 
 
 def test_two_runs_at_once_share_the_work(project):

@@ -9,6 +9,7 @@ import pytest
 
 import small_project
 from closeloop.cli import main
+from closeloop.cli.compare import list_controls
 from closeloop.cli.config import load_project
 from closeloop.store.store import open_existing_store
 from closeloop.web.page import NoQuery, PageContext
@@ -61,6 +62,9 @@ def test_controls_are_no_part_of_metrics_and_of_the_record_of_a_task(project, ca
         "2 attempts of controls were excluded: noop and reference are not agents."
     ]
     assert "2 attempts of controls were excluded" in closeloop(capsys, "metrics")
+    with open_existing_store(load_project(project).settings, project) as store:
+        left_out = list_controls(store.list_attempts())
+    assert left_out == ["variant 'noop' is a control", "variant 'reference' is a control"]
 
 
 def test_pages_that_compare_show_the_controls(project, capsys):

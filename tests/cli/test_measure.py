@@ -146,7 +146,8 @@ def test_a_gate_without_a_baseline_says_how_to_keep_one(
     assert typed(capsys, "gate", "--save")[0] == 0
     code, out, _ = typed(capsys, "gate")
     assert code == 0
-    assert "Not worse" in out
+    assert "This experiment is the baseline itself" in out
+    assert "Not shown to be worse than the baseline 'main'" in out
     code, out, _ = typed(capsys, "gate", "--threshold", "passed=1.0")
     assert code == 1
     assert "The gate fails, compared with the baseline 'main'" in out

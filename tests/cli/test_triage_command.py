@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from closeloop.cli.measure import render_reasons
+from closeloop.cli.measure import render_reasons, render_triage
 from closeloop.records.errors import BadInput
-from closeloop.records.score import SessionTriage, TriageReason
+from closeloop.records.score import SessionTriage, TriageReason, TriageReport
 from closeloop.text.wording import parse_moment
 from command_line import typed
 
@@ -63,6 +63,9 @@ def test_nothing_to_look_at_is_one_sentence(imported: Path) -> None:
     ran = typed(imported, "triage", "--since", "1h", "--agent", "claude-code")
     assert ran.returncode == 0
     assert ran.stdout.startswith("No sessions to triage: ")
+    assert "`--since all` includes older ones" in " ".join(ran.stdout.split())
+    empty = TriageReport(sessions=(), total=0, agents=(), quality=None, prior={})
+    assert not any("--since" in str(line) for line in render_triage(empty, None))
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ from closeloop.reviews.rule_editing import add_rule, set_rule_state, with_learne
 from closeloop.reviews.rule_index import RuleIndex
 from closeloop.store import Store, open_store
 from closeloop.store.pull_section import WebhookArrival
+from small_project import git
 
 
 @pytest.fixture
@@ -461,6 +462,31 @@ def test_a_theme_becomes_a_rule_or_a_line_of_a_prompt_by_one_command(store, proj
     assert rule.repo == REPO
     assert rule.examples[0].source == "insight"
     assert closeloop("learn", "insights", "--make-rule", "9") == 2
+
+
+def test_a_written_rule_is_checked_by_the_code_it_forbids(store, project, capsys):
+    git(project, "init", "-q")
+    (project / "shop.py").write_text("print(1)\n")
+    git(project, "add", "shop.py")
+    for text, code, told in (
+        (
+            "Don't use `print()`.",
+            0,
+            r"print\(: it is the code that the rule forbids by name; it has 1 ",
+        ),
+        (
+            "Don't use print here.",
+            1,
+            "No automatic check: a person wrote the rule, and it forbids no code",
+        ),
+    ):
+        assert closeloop("learn", "add", text, "--repo", REPO) == 0
+        (rule,) = [rule for rule in store.memory.list_rules() if rule.text == text]
+        capsys.readouterr()
+        assert closeloop("learn", "check", rule.id) == code
+        said = " ".join(capsys.readouterr().out.split())
+        assert told in said
+        assert ("Saved: `closeloop check` runs it from now on." in said) == (code == 0)
 
 
 def test_the_commands_about_rules_do_what_they_say(store, project, capsys):

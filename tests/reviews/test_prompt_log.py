@@ -120,7 +120,10 @@ def test_a_prompt_is_shown_and_restored_byte_by_byte(store, project, capsys):
     assert (project / "prompt.md").read_bytes() == OLD.text.encode()
     assert closeloop("prompt", "log", "--json") == 0
     assert closeloop("prompt", "log") == 0
+    store.save_prompt(PromptVersion(id="b" * 64, text=""))  # of an agent without a prompt
+    capsys.readouterr()
     assert closeloop("prompt", "show", "nope") == 2
+    assert "bbb" not in capsys.readouterr().err
     assert closeloop("prompt", "restore", "aaa", "--out", "no/where.md") == 2
 
 

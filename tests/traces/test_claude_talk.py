@@ -7,6 +7,7 @@ import pytest
 from claude_log import SESSION, Log, only, read, session_of, words
 
 from closeloop.records.trace import Command, Edit, Note, Thought, ToolUse
+from closeloop.traces.session_import import explain_unknown_cost, usage_with_cost
 
 
 @pytest.fixture
@@ -170,6 +171,26 @@ def test_placeholders_are_not_believed(
         usage = {"input_tokens": 7, "output_tokens": output}
         log.agent("x", name="msg_1", message={"usage": usage, "stop_reason": reason})
     assert session_of(log, tmp_path).usage.output_tokens == known
+
+
+@pytest.mark.parametrize(("unknown", "output"), [(1, 90), (2, None)])
+def test_a_part_of_the_output_is_no_total(
+    log: Log, tmp_path: Path, unknown: int, output: int | None
+) -> None:
+    """A tenth of the turns may lack their count, as those that were interrupted."""
+    usage = {"input_tokens": 7, "output_tokens": 1}
+    for number in range(10):
+        known = {"usage": {**usage, "output_tokens": 10}, "stop_reason": "end_turn"}
+        message = {"usage": usage, "stop_reason": None} if number < unknown else known
+        log.agent("x", message={"model": "claude-sonnet-4-20250514", **message})
+    session = session_of(log, tmp_path)
+    assert (session.usage.input_tokens, session.usage.output_tokens) == (70, output)
+    priced = usage_with_cost(session)
+    assert (priced.cost is None) == (output is None)
+    if output is None:
+        assert explain_unknown_cost(session.trace, session.model, priced) == (
+            "the recording lacks the output tokens of 2 of 10 turns"
+        )
 
 
 def test_what_the_client_says_in_the_models_place_is_no_turn(log: Log, tmp_path: Path) -> None:

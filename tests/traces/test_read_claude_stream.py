@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from closeloop.records.attempt import Usage
 from closeloop.records.trace import Command, Edit, Handoff, Message, Note, Read, Session
 from closeloop.traces.file_source import FileSource, installed_readers
 from closeloop.traces.readers import claude_code, claude_stream
@@ -111,6 +112,15 @@ def test_a_stream_that_was_cut_is_a_crash_with_what_is_known(tmp_path: Path) -> 
     assert (session.usage.input_tokens, session.usage.output_tokens) == (9, None)
     assert session.usage.cost is None
     assert (session.started, session.ended) == (None, None)
+
+
+def test_a_run_whose_provider_counts_only_zeros_has_an_unknown_cost(tmp_path: Path) -> None:
+    zeros = {"input_tokens": 0, "output_tokens": 0}
+    end = result(total_cost_usd=0, usage=zeros, modelUsage={"x": {"inputTokens": 0}})
+    (session,) = read(stream(tmp_path, INIT, agent("Go.", usage=zeros), end))
+    assert session.usage == Usage()
+    (session,) = read(stream(tmp_path, INIT, end))
+    assert session.usage.cost == 0  # no model answered
 
 
 @pytest.mark.parametrize(

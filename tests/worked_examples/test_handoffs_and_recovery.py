@@ -323,14 +323,14 @@ def trace_with_usage(*lanes: tuple[str, list[Usage]], events: Any = ()) -> Measu
 
 
 def test_tokens_and_money_add_up_over_turns_and_lanes() -> None:
-    """Input 100 + 50 + 7 = 157, output 10 + 3, its middle turn unknown; $ 0.25 + 0.125 + 0.5."""
+    """Input 100 + 50 + 7 = 157, output 10 + 4 + 3 = 17; $ 0.25 + 0.125 + 0.5."""
     done = trace_with_usage(
         ("root", [Usage(input_tokens=100, output_tokens=10, cost=0.25, cost_from="reported"),
-                  Usage(input_tokens=50, cost=0.125, cost_from="reported")]),
+                  Usage(input_tokens=50, output_tokens=4, cost=0.125, cost_from="reported")]),
         ("child", [Usage(input_tokens=7, output_tokens=3, cost=0.5, cost_from="prices")]),
     )  # fmt: skip
     whole = done.whole.usage
-    assert (whole.input_tokens, whole.output_tokens, whole.cache_read_tokens) == (157, 13, None)
+    assert (whole.input_tokens, whole.output_tokens, whole.cache_read_tokens) == (157, 17, None)
     assert (whole.cost, whole.cost_from) == (0.875, "prices")
     assert [lane.usage.input_tokens for lane in done.lanes] == [150, 7]
 
@@ -338,6 +338,14 @@ def test_tokens_and_money_add_up_over_turns_and_lanes() -> None:
 def test_money_is_unknown_when_that_of_one_turn_is() -> None:
     done = trace_with_usage(("root", [Usage(input_tokens=1, cost=0.25), Usage(input_tokens=1)]))
     assert (done.whole.usage.cost, done.whole.usage.input_tokens) == (None, 2)
+
+
+def test_output_is_unknown_when_that_of_more_than_one_turn_in_ten_is() -> None:
+    """Of ten turns with 4 tokens each, one may lack its count: 36. Of nine, none may."""
+    unknown, known = Usage(input_tokens=1), Usage(input_tokens=1, output_tokens=4)
+    for turns, output in ((9, 36), (8, None)):
+        done = trace_with_usage(("root", [unknown] + [known] * turns))
+        assert done.whole.usage.output_tokens == output
 
 
 def test_time_runs_from_the_first_to_the_last_known_moment_and_calls_are_actions() -> None:

@@ -244,6 +244,10 @@ def read_experiment_status(
         state = "running"
     elif experiment.budget is not None and (spent or 0.0) >= experiment.budget:
         state = "spent"
+    shared = store.experiments.shared_cost(experiment)
+    begun = store.experiments.first_start_time(experiment.id)
+    if spent is None and begun is None and shared is not None:
+        spent = 0.0  # others made all of its attempts
     return ExperimentStatus(
         experiment=experiment,
         tasks=tuple(hide_task(task).id for task in tasks if task),
@@ -254,8 +258,8 @@ def read_experiment_status(
         not_run=max(0, total - filled - running),
         for_review=_count_for_review(store, experiment, tasks),
         cost=spent,
-        shared_cost=store.experiments.shared_cost(experiment),
-        begun=store.experiments.first_start_time(experiment.id),
+        shared_cost=shared,
+        begun=begun,
         state=state,
     )
 

@@ -572,6 +572,8 @@ class CommandTrial(Record):
     """Whether it ran and reported something: tests may fail, linters may complain."""
     text: str
     """Short summary: `41 tests passed in 3.2 s`, `did not run: uv: command not found`."""
+    fails: bool = False
+    """Whether it works, and fails at this commit."""
 
 
 async def try_commands(
@@ -615,12 +617,14 @@ def judge_trial(tool: CheckTool, result: ToolResult) -> CommandTrial:
     # A linter's complaints can be compared; a failing build has none.
     names_failures = tool_ending(result) == "failed" and result.note != NO_TEST_RAN
     if names_failures and tool.name != "build":
-        kind = "test" if tool.is_test else "complaint"
-        failing = (
-            f"{count_with_noun(len(result.failures), kind)} {'of ' * bool(test_count)}{test_text}"
-        )
-        text = f"runs, and fails at this commit: {failing.strip()} in {seconds}"
-        return CommandTrial(works=True, text=text)
+        failing = count_with_noun(len(result.failures), "test" if tool.is_test else "complaint")
+        total = f" of {test_count:,}" if test_count else ""
+        verb = "" if not tool.is_test else " fails" if len(result.failures) == 1 else " fail"
+        text = f"runs; {failing}{total}{verb} at this commit, in {seconds}"
+        if tool.is_test:
+            hidden = "" if len(result.failures) == 1 else " and others"
+            text += f": {min(result.failures, default='')}{hidden}"
+        return CommandTrial(works=True, fails=True, text=text)
     verb = "failed" if result.state == "failed" else "did not run"
     output = _LOG_NOTICE.sub("", result.output)
     reason = extract_error_line(output) if output.strip() else result.note

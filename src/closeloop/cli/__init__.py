@@ -47,6 +47,8 @@ def _describe_error(error: CycloptsError) -> str:
         return f"Unexpected argument {error.unused_tokens[0]!r}."
     if isinstance(error, UnknownCommandError) and error.unused_tokens:
         unknown_word = error.unused_tokens[0]
+        if unknown_word.startswith("-"):
+            return f"Options follow the command, as in `closeloop COMMAND {unknown_word}`."
         if suggestion := _find_turned_command(*(error.command_chain or ()), unknown_word):
             return f'Unknown command "{unknown_word}". Did you mean `closeloop {suggestion}`?'
     if isinstance(error, MissingArgumentError) and error.argument is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from closeloop.cli.console import JsonFlag, make_visible
-from closeloop.text.wording import count_with_noun, format_percent
+from closeloop.text.wording import count_with_noun, format_percent, format_points
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from closeloop.metrics.attempt_groups import AttemptPair, ComparedFile
     from closeloop.process.rulebook import Rulebook
+    from closeloop.records.attempt import AttemptRow
     from closeloop.records.estimate import (
         CompareReport,
         Metric,
@@ -135,6 +136,8 @@ def run_gate(
     rulebook: Rulebook,
 ) -> GateReport:
     """Compare an experiment's attempts with the baseline and the demands."""
+    from msgspec.structs import replace
+
     from closeloop.metrics.attempt_measuring import list_experiment_attempts, measure_attempts
     from closeloop.metrics.variant_comparison import compare_with_baseline
     from closeloop.process.rulebook import list_gating_rules
@@ -146,6 +149,7 @@ def run_gate(
     is_look = sealed.issuperset(experiment.tasks)
     ids = set(baseline.attempts) if baseline else set()
     baseline_rows = [row for row in store.list_attempts() if row.id in ids] if ids else []
+    current_rows = list_experiment_attempts(store, experiment)
     baseline_results, current_results = (
         list(
             measure_attempts(
@@ -160,14 +164,14 @@ def run_gate(
                 rulebook,
             )
         )
-        for part in (baseline_rows, list_experiment_attempts(store, experiment))
+        for part in (baseline_rows, current_rows)
     )
     if not current_results:
         raise BadInput(
             f"Experiment {experiment.id} has no attempts that count, as replays and controls do "
             "not: choose another one with --experiment."
         )
-    return compare_with_baseline(
+    report = compare_with_baseline(
         baseline,
         baseline_results,
         current_results,
@@ -175,6 +179,14 @@ def run_gate(
         list_gating_rules(rulebook),
         demands,
     )
+    control_lines = list_controls([*baseline_rows, *current_rows])
+    return replace(report, left_out=(*report.left_out, *control_lines))
+
+
+def list_controls(rows: Iterable[AttemptRow]) -> list[str]:
+    """Return a line for each variant that is not compared because it is a control."""
+    names = {row.variant_name for row in rows if row.is_control}
+    return [f"variant {name!r} is a control" for name in sorted(filter(None, names))]
 
 
 def report_gate_result(report: GateReport, junit: Path | None, *, json: bool) -> int:
@@ -281,13 +293,32 @@ def render_gate_report(report: GateReport) -> Iterator[RenderableType]:
         yield Text(f"not compared: {make_visible(line)}", style="yellow")
     for line in report.reasons:
         yield Text(make_visible(line), style="red")
-    # With thresholds, the baseline may be met and they may not.
-    has_limits = bool(report.thresholds) or report.margin is not None
-    failed = "The gate fails, compared with" if has_limits else "Worse than"
-    yield Text(
-        f"{'Not worse than' if report.passed else failed} {describe_gate_baseline(report)}.",
-        style="bold green" if report.passed else "bold red",
-    )
+    if report.baseline is not None and report.baseline.experiment == report.experiment:
+        itself = (
+            "This experiment is the baseline itself: run another one, or name it by --experiment."
+        )
+        yield Text(itself, style="yellow")
+    yield Text(describe_gate_verdict(report), style="bold green" if report.passed else "bold red")
+
+
+def describe_gate_verdict(report: GateReport) -> str:
+    """Describe the result in a sentence, and the loss that a pass does not rule out."""
+    baseline = describe_gate_baseline(report)
+    if not report.passed:
+        # With thresholds, the baseline may be met and they may not.
+        has_limits = bool(report.thresholds) or report.margin is not None
+        failed = "The gate fails, compared with" if has_limits else "Worse than"
+        return f"{failed} {baseline}."
+    lows = [row.low for row in report.differences if row.metric == "passed"]
+    known_lows = [low for low in lows if low is not None]
+    if len(known_lows) == len(lows) and min(known_lows, default=0) >= 0:
+        return f"Not worse than {baseline}."
+    verdict = f"Not shown to be worse than {baseline}"
+    if not known_lows:
+        return f"{verdict}."
+    loss = format_points(-min(known_lows))
+    limit = " (`--margin` sets the loss to rule out)" if report.margin is None else ""
+    return f"{verdict}; the pass rate may have fallen by up to {loss}{limit}."
 
 
 def format_gate_numbers(
@@ -363,9 +394,12 @@ def compare(
         if not names:
             names = newest_variant_names(store)
             if len(names) == 1:
+                # Where an older variant has the same name, it is a digest.
+                variant = store.numbers.load_variants().get(names[0])
+                name, argument = (variant.name, names[0][:12]) if variant else (names[0], names[0])
                 raise BadInput(
-                    f"The newest experiment has only the variant {names[0]!r}: name what to "
-                    f"compare, as in `closeloop compare {names[0]} OTHER`."
+                    f"The newest experiment has only the variant {name!r}: name what to "
+                    f"compare, as in `closeloop compare {argument} OTHER`."
                 )
         attempts = [name.partition(":")[2] for name in names if name.startswith("attempt:")]
         if len(names) == len(attempts) == 2:

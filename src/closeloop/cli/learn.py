@@ -857,7 +857,7 @@ def check(
         print_line(describe_proof(proof))
         for place in proof.places:
             print_line(f"  {place}")
-        if proof.proved and not accept:
+        if proof.proved and not accept and proof.check != learned_rule.check:
             print_line("Add --accept to save it.")
         elif proof.proved:
             when = "from now on" if learned_rule.state == "active" else "once the rule is active"

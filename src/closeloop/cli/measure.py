@@ -18,6 +18,8 @@ from closeloop.text.wording import (
 )
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from rich.console import RenderableType
     from rich.table import Table
     from rich.text import Text
@@ -70,18 +72,21 @@ def triage(
             lambda total: show_measuring_progress(total, quiet=json),
             jobs=os.cpu_count() or 1,
         )
-    print_json(report) if json else print_parts(*render_triage(report))
+    print_json(report) if json else print_parts(*render_triage(report, query.since))
 
 
-def render_triage(report: TriageReport) -> Iterator[RenderableType]:
+def render_triage(report: TriageReport, since: datetime | None) -> Iterator[RenderableType]:
     """Render a table of sessions, and how reliable its order is."""
     from rich.text import Text
 
     if not report.sessions:
+        where, older = (
+            (" in this period", "`--since all` includes older ones, ") if since else ("", "")
+        )
         yield Text(
-            "No sessions to triage: there are none in this period, or the outcome of each is "
-            "known. `--since all` includes older ones, `closeloop import` adds sessions, and "
-            "`closeloop list attempts --outcome fail` lists known failures."
+            f"No sessions to triage: there are none{where}, or the outcome of each is known. "
+            f"{older}`closeloop import` adds sessions, and `closeloop list attempts --outcome "
+            "fail` lists known failures."
         )
     else:
         yield triage_table(report)
@@ -158,7 +163,7 @@ def describe_quality(report: TriageReport) -> str:
     auc = report.prior.get("auc, held")
     lines = ["The ranking model is trained on public runs" + (f" (AUC {auc:.2f})" if auc else "")]
     if graded:
-        lines[0] += f" and on {count_with_noun(graded, 'graded session')} of yours"
+        lines[0] += f" and on {count_with_noun(graded, 'session')} of yours with an outcome"
     lines[0] += "."
     quality = report.quality
     if quality is not None and quality.auc is not None:
@@ -170,7 +175,7 @@ def describe_quality(report: TriageReport) -> str:
         lines[-1] += "."
     silent = [agent for agent in report.agents if not agent.states_chances]
     if silent:
-        condition = f"{MIN_GRADED_SESSIONS} of its sessions are graded"
+        condition = f"{MIN_GRADED_SESSIONS} of its sessions have an outcome"
         lines.append(f"Probabilities are shown for an agent once {condition}.")
     return " ".join(lines)
 

@@ -445,8 +445,9 @@ def init(
 ) -> int:
     """Find the project's test, lint, type and build commands and write closeloop.toml.
 
-    Each command runs once in the sandbox, at the last commit. Commands that fail there are written
-    as comments. Exit code 1 when the setup or the test command fails; the file is written.
+    Each command runs once in the sandbox, at the last commit. A command that cannot run there, or
+    fails without naming a test or complaint, is written as a comment. Exit code 1 when that is the
+    setup or the test command; the file is written.
 
     Parameters
     ----------
@@ -493,7 +494,9 @@ def init(
             f"  {name:6} {line}  ({discovery.sources[name]})" if line else f"  {name:6} not found"
         )
         if name in texts:
-            print_line(f"         {'✓' if trials[name].works else '✗'} {texts[name]}")
+            trial = trials[name]
+            mark = "✗" if not trial.works else "!" if trial.fails else "✓"
+            print_line(f"         {mark} {texts[name]}")
     if discovery.seen:
         print_line(
             "  Also found: "

@@ -332,10 +332,22 @@ def sum_token_counts(usages: Iterable[Usage]) -> Usage:
     return msgspec.structs.replace(_NO_USAGE, **sums)
 
 
+def count_without_output(usages: Iterable[Usage]) -> tuple[int, int]:
+    """Count the usages with input whose output is unknown, and all usages with input."""
+    outputs = [usage.output_tokens for usage in usages if usage.input_tokens is not None]
+    return outputs.count(None), len(outputs)
+
+
 def sum_usage(usages: Iterable[Usage]) -> Usage:
-    """Sum usages. The cost is known only if it is known for every usage with tokens."""
+    """Sum usages. The cost is known only if it is known for every usage with tokens.
+
+    The output is known only if at most a tenth of the usages with input lack it: less is no total.
+    """
     usage_list = list(usages)
     total = sum_token_counts(usage_list)
+    lacking, counted = count_without_output(usage_list)
+    if lacking * 10 > counted:
+        total = msgspec.structs.replace(total, output_tokens=None, reasoning_tokens=None)
     if all(usage.cost is None for usage in usage_list):
         return total
     usage_list = [usage for usage in usage_list if usage != _NO_USAGE]

@@ -103,7 +103,7 @@ class TriageReason(Record):
     """Or the rule of the finding."""
     value: float
     usual: float
-    """Median of the agent's sessions; of public runs if there are fewer than twelve."""
+    """Median of sessions of the agent and model; of public runs if there are fewer than twelve."""
     effect: float
     """In log odds; negative indicates failure."""
     text: str
@@ -124,7 +124,7 @@ class SessionTriage(Record):
     score: float
     """Log odds of success up to a constant; only its order has a meaning."""
     chance: float | None
-    """Probability of success; None until enough of the agent's sessions are graded."""
+    """Probability of success; None until enough of the agent's sessions have an outcome."""
     reasons: tuple[TriageReason, ...]
 
 

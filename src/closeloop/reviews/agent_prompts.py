@@ -419,9 +419,8 @@ def find_prompt(store: Store, start: str) -> PromptVersion:
         prompt for prompt in prompts if prompt.id.startswith(start)
     ]
     if not start or not matching_prompts:
-        raise unknown_name_error(
-            "prompt", start, [prompt.id[:SHORT_ID_CHARS] for prompt in prompts]
-        )
+        known_ids = [use.id[:SHORT_ID_CHARS] for use in list_prompt_uses(store)]
+        raise unknown_name_error("prompt", start, known_ids)
     if len(matching_prompts) > 1:
         raise BadInput(f"{start!r} is a prefix of several prompts: give more characters.")
     return matching_prompts[0]

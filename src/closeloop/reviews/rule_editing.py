@@ -481,7 +481,16 @@ async def prove_rule(
     repository: GitRepository,
     model: Model | None = None,
 ) -> CheckProof:
-    """Return the first check that is proved on a pull request the rule came from, with its cost."""
+    """Return the first check that is proved on a pull request the rule came from, with its cost.
+
+    A rule that a person wrote is checked by the code that it forbids by name.
+    """
+    if is_written_down(rule):
+        if rule.check is None:
+            why = "a person wrote the rule, and it forbids no code in backticks"
+            return CheckProof(proved=False, why=why)
+        why = "it is the code that the rule forbids by name"
+        return count_today(CheckProof(proved=True, why=why, check=rule.check), root, repository)
     best = CheckProof(proved=False, why="it does not come from a known pull request")
     for pull in pulls:
         code = load_reviewed_code(rule, pull, repository)

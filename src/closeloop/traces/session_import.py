@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from closeloop import plugins
 from closeloop.providers.model_prices import ModelPrices, add_cost, find_model_prices
-from closeloop.records.attempt import Attempt, Usage, sum_usage
+from closeloop.records.attempt import Attempt, Usage, count_without_output, sum_usage
 from closeloop.records.errors import MachineFailed
 from closeloop.records.protocols import Reader
 from closeloop.records.record import Record, content_digest
@@ -409,6 +409,11 @@ def explain_unknown_cost(trace: Trace, session_model: str | None, usage: Usage) 
     prices = {model: published_prices(model) for model in used_models if model}
     unpriced = sorted(model for model, price in prices.items() if price is None)
     if not unpriced:
+        lacking, turns = count_without_output(
+            turn.usage for lane in trace.lanes for turn in lane.turns
+        )
+        if 0 < lacking < turns:
+            return f"the recording lacks the output tokens of {lacking} of {turns} turns"
         return "the recording has no output token counts"
     text = f"no list price for {', '.join(unpriced)}"
     costs = {

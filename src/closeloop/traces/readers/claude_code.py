@@ -414,7 +414,7 @@ def _truncate_label(value: Any) -> str | None:
 
 
 name = "claude-code"
-version = 3
+version = 4
 
 _MESSAGE_TYPES = ("user", "assistant", "system", "attachment", "progress")
 _METADATA_FIELDS = {

@@ -26,7 +26,7 @@ from closeloop.traces.session_builder import ROOT_LANE, count_skip
 from closeloop.traces.untrusted_json import json_excerpt, make_usage
 
 name = "claude-stream"
-version = 3
+version = 4
 
 _EXITS: dict[str, Exit] = {
     "success": "finished",
@@ -184,6 +184,10 @@ class _ClaudeStream:
     def _add_run_result(self, record: dict[str, Any]) -> None:
         """Add the end of a run; one program may answer several prompts and keeps counting."""
         usage = _run_usage(record)
+        if self.conversation.builder.models and not any(
+            (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cost)
+        ):
+            usage = Usage()  # A provider that reports only zeros has not counted.
         before = self.spent[-1] if self.spent else None
         if before is not None and (usage.cost or 0) >= (before.cost or 0):
             self.spent.pop()
