@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 def print_forecast(forecast: ExperimentForecast, is_comparison: bool) -> None:
     """Print the number of attempts, duration and cost, and what they can show, as `compare` says
     it."""
-    from closeloop.metrics.variant_pairs import describe_detectable
+    from closeloop.metrics.variant_pairs import describe_detectable, describe_missing_tasks
 
     parts = [f"{forecast.missing:,} of {count_with_noun(forecast.attempts, 'attempt')} to run"]
     if forecast.seconds is not None and forecast.seconds >= 1:
@@ -71,7 +71,8 @@ def print_forecast(forecast: ExperimentForecast, is_comparison: bool) -> None:
     print_warning(" · ".join(parts))
     if is_comparison:
         size = (forecast.tasks, forecast.repeats)
-        print_warning(describe_detectable(*size, forecast.effect_here, forecast.effect))
+        detectable = describe_detectable(*size, forecast.effect_here, forecast.effect)
+        print_warning(f"{detectable} {describe_missing_tasks(forecast.tasks)}".rstrip())
 
 
 def print_nothing_to_run(plan: ExperimentPlan) -> None:
