@@ -162,7 +162,7 @@ def assert_json_agrees(project: Path, plan: str, rates: dict[str, tuple[int, int
     assert trend["totals"]["grades"] == {"A": 1}
     assert [(one["judged"], one["passed"]["hits"]) for one in trend["quality"]] == [(6, 4)]
     terminal = typed(project, "show", plan).stdout
-    assert "first try 2 of 4 · after feedback 2 of 2 · final 4 of 4" in terminal
+    assert "first try 2 of 4 · after feedback 2 of 2 · in the end 4 of 4" in terminal
     assert "pass  grade A, mean score 1.00" in terminal
 
 
