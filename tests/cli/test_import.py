@@ -63,6 +63,7 @@ def test_the_table_counts_by_format_and_the_list_names_agent_and_model(home: Pat
     assert shown.returncode == 0
     assert shown.stdout.startswith("session  claude-code ")
     assert "None" not in shown.stdout.splitlines()[0]
+    assert " from start to end · " in shown.stdout, "a person may have been away in between"
     assert "hands over to" in shown.stdout
     assert closeloop(home, "show", name, "--json").returncode == 0
 
