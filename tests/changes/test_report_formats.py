@@ -349,10 +349,10 @@ Tools
     1 failed, 41 passed in 0.3s
 
 Findings
-  tally/days.py:12  hallucinated-api  `parse_day` does not exist in tally.days; did you mean
-`parse_date`?
-  tally/days.py:30  needless-copy  `leap` is a copy of `is_leap` in tally/calendar.py:40.
-  tally/days.py:12  odd-name  `DoIt` is not named like the rest.
+  error    tally/days.py:12  hallucinated-api  `parse_day` does not exist in tally.days; did you
+mean `parse_date`?
+  warning  tally/days.py:30  needless-copy  `leap` is a copy of `is_leap` in tally/calendar.py:40.
+  info     tally/days.py:12  odd-name  `DoIt` is not named like the rest.
 1 finding silenced.
 not checked: unknown-name: tally/odd.py cannot be parsed
 not checked: coverage: there is no coverage data\

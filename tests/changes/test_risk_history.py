@@ -303,11 +303,12 @@ def test_a_short_past_without_fixes_is_no_reason() -> None:
 @pytest.mark.parametrize(
     ("rank", "past", "text"),
     [
+        (0.001, 212, "nearly all of the 212 past changes here add as many lines or more"),
         (
             0.28,
             0,
-            "only 28 % of changes in other projects add fewer lines, and smaller changes go wrong"
-            " less often in most projects",
+            "72 % of changes in other projects add as many lines or more, and smaller changes go"
+            " wrong less often in most projects",
         ),
         (
             0.9,

@@ -172,6 +172,8 @@ UNVERIFIED = replace(CLEAN, verdict="unverified", reasons=(NO_COMMAND_REASON,), 
 
 def test_every_report_says_it() -> None:
     assert report_headline(UNVERIFIED) == f"Not verified: {NO_COMMAND_REASON}; risk low"
+    blocked = replace(UNVERIFIED, verdict="block", reasons=("1 error",))
+    assert report_headline(blocked) == "Blocked: 1 error"
     assert not is_clean(UNVERIFIED)
     for name in REPORT_FORMATS:
         text = render_report(name, UNVERIFIED)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from rich.console import Console
 
 import small_project
 from closeloop.attempts.run_resources import count_working_seconds, estimate_seconds_left
@@ -20,6 +22,7 @@ from closeloop.cli.run import (
     confirm_cost,
     describe_duration,
     find_demo_folder,
+    make_progress,
     print_forecast,
     run_variants_table,
 )
@@ -296,8 +299,30 @@ def test_in_a_log_progress_is_a_line_every_few_seconds_and_one_for_each_wait():
         "running, 0 of 3 attempts finished · 1 running",
         "waiting for a processor: 2 other test suites run on this machine",
         "a processor is free: the tests start",
-        "running, 1 of 3 attempts finished · 1 running · 1 passed",
+        "running, 1 of 3 attempts finished · 1 running · 1 passed · longest: t by careful, 60 s",
     ]
+
+
+@pytest.mark.parametrize("width", [80, 110])
+def test_a_narrow_terminal_truncates_only_the_counts(width):
+    variant = Variant(name="careful", digest="v", agent="builtin")
+    task = Task(id="late-fee", digest="d", prompt="Do it.")
+    experiment = Experiment(id="e", tasks=("d",), variants=("v",), repeats=3)
+    plan = ExperimentPlan(experiment=experiment, tasks=(task,), variants=(variant,))
+    now = 0.0
+    output = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    line = make_progress(output)
+    bar = RunProgressBar(plan, line, lambda: now)
+    bar.record_step(RunProgress(stage="prepared", task="late-fee"))
+    bar.record_step(RunProgress(stage="started", task="late-fee", variant="careful", number=1))
+    bar.note_waiting(1)
+    assert "longest" not in bar.describe_counts()
+    now += 180
+    assert "longest: late-fee by careful, 3 min" in bar.describe_counts()
+    with output.capture() as printed:
+        output.print(line.get_renderable())
+    (shown,) = printed.get().splitlines()
+    assert re.match(r"running .*0/3 1 running · longest: late-fee.*… .*0:00:00", shown)
 
 
 def test_a_pause_does_not_count_in_the_pace():

@@ -426,6 +426,8 @@ def test_a_command_tells_all_of_itself_wherever_help_is_typed(tmp_path):
     assert told.startswith("Usage: closeloop run [OPTIONS]")
     # What is wrapped in the source is wrapped again to fit.
     assert "│                   unscored ones; `grades` only grades them again." in told
+    described = typed(tmp_path, "import", "--help", COLUMNS="80").stdout
+    assert "first.\nWith" not in described
 
 
 def test_help_is_quick_and_complete(tmp_path):

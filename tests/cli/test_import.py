@@ -63,6 +63,7 @@ def test_the_table_counts_by_format_and_the_list_names_agent_and_model(home: Pat
     assert shown.returncode == 0
     assert shown.stdout.startswith("session  claude-code ")
     assert "None" not in shown.stdout.splitlines()[0]
+    assert " from start to end · " in shown.stdout, "a person may have been away in between"
     assert "hands over to" in shown.stdout
     assert closeloop(home, "show", name, "--json").returncode == 0
 
@@ -99,11 +100,15 @@ def test_nothing_that_can_be_read_is_exit_2_however_often(tmp_path: Path, times:
     for _ in range(times):
         result = closeloop(tmp_path, "import", "in")
     assert result.returncode == 2
-    assert "nothing could be read: 1 file skipped, which is not a recording" in result.stderr
+    assert "Nothing could be read: 1 file skipped, which is not a recording" in result.stderr
     assert not (tmp_path / ".closeloop").exists(), "nothing is left behind"
     assert "notes.txt" not in result.stderr
     named = closeloop(tmp_path, "import", "in", "--verbose").stderr
     assert f"not a recording: {tmp_path / 'in/notes.txt'}" in named
+    for number in range(25):
+        (tmp_path / f"in/notes-{number}.txt").write_text("hello")
+    named = closeloop(tmp_path, "import", "in", "--verbose").stderr
+    assert "… and 6 more that are not recordings" in named
     absent = closeloop(tmp_path, "import", "absent")
     assert absent.returncode == 2
     assert "absent: No such file or directory" in absent.stderr

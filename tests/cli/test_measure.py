@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,9 @@ def test_recorded_sessions_are_measured_without_being_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    code, out, _ = typed(capsys, "measure", str(FIXTURES / "claude_code"))
+    assert code == 0
+    assert {"task or repository", "variant or agent"} <= {*re.split(r"  +", out.split("\n")[1])}
     code, out, _ = typed(capsys, "measure", str(FIXTURES / "claude_code"), "--json")
     assert code == 0
     assert json.loads(out)["items"]
@@ -130,6 +134,10 @@ def test_the_catalogue_shows_thresholds_as_they_are_set(
         for one in json.loads(typed(capsys, "measure", "--rules", "--json")[1])["items"]
     }
     assert listed["spiral"]["thresholds"] == {"iterations": 7.0}
+    lines = typed(capsys, "measure", "--rules")[1].splitlines()
+    starts = [re.split(r"  +", line.strip())[:3] for line in lines]
+    assert ["spiral", "error", "real sessions"] in starts
+    assert ["spiral", "error", "examples"] in starts
     assert listed["drift"]["enabled"] is False
     assert "spiral" in typed(capsys, "measure", "--rules")[1]
 
@@ -160,4 +168,4 @@ def test_an_empty_folder_is_not_said_to_be_imported(
     (project / "empty").mkdir()
     code, _, err = typed(capsys, "measure", "empty")
     assert code == 2
-    assert "nothing could be read: no files found" in err
+    assert "Nothing could be read: no files found" in err

@@ -55,7 +55,7 @@ def test_a_worsened_variant_is_caught_and_an_equal_one_passes(demo: Path) -> Non
     report = closeloop(demo, "gate", "--json")
     assert report.returncode == 1
     verdicts = {one["metric"]: one["verdict"] for one in json.loads(report.stdout)["differences"]}
-    assert verdicts["passed"] == verdicts["without findings"] == "worse"
+    assert verdicts["passed"] == verdicts["without gating findings"] == "worse"
 
 
 def test_the_checks_find_what_was_planted_and_nothing_in_clean_work(demo: Path) -> None:

@@ -19,7 +19,7 @@ from closeloop.metrics.attempt_groups import AttemptSelection, select_attempts
 from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
 from closeloop.metrics.metric_definitions import MODE_COLUMNS
 from closeloop.metrics.variant_comparison import compare_by_name, compare_variants
-from closeloop.metrics.variant_pairs import describe_detectable
+from closeloop.metrics.variant_pairs import describe_detectable, describe_missing_tasks
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import CompareReport, PairTable
 from closeloop.records.pull_request import Delivery
@@ -121,17 +121,16 @@ def test_what_is_open_says_what_would_settle_it(store: Store) -> None:
     assert "on similar tasks with 80 % power" in pair.words[-2]
     assert "tasks with the same repeats" in pair.words[-2]
     assert pair.words[-1] == (
-        "8 tasks with 3 repeats detect a difference of 38 points on exactly these tasks with "
-        "80 % power, and of 42 points on similar tasks."
+        "With 8 tasks and 3 repeats, a difference of 38 points or more can be shown on exactly "
+        "these tasks, and of 42 points or more on similar tasks (80 % power)."
     )
 
 
 @pytest.mark.parametrize(
     ("tasks", "repeats", "sentence"),
     [
-        (1, 1, "1 task with 1 repeat cannot show a difference on exactly this task"),
-        (1, 3, "1 task with 3 repeats detects a difference of 93 points on exactly this task"),
-        (5, 3, "to decide for similar tasks, at least 6 are needed."),
+        (1, 1, "With 1 task and 1 repeat, no difference can be shown on exactly this task."),
+        (1, 3, "With 1 task and 3 repeats, a difference of 93 points or more can be shown on"),
     ],
 )
 def test_a_run_promises_on_exactly_these_tasks_what_compare_can_decide(
@@ -139,6 +138,8 @@ def test_a_run_promises_on_exactly_these_tasks_what_compare_can_decide(
 ) -> None:
     here = detectable_on_these_tasks(tasks, repeats)
     assert sentence in describe_detectable(tasks, repeats, here, None)
+    assert "at least 6 are needed" in describe_missing_tasks(tasks)
+    assert not describe_missing_tasks(6)
 
 
 def test_too_little_coverage_gets_no_verdict(store: Store) -> None:

@@ -80,7 +80,7 @@ def test_a_worse_outcome_is_caught() -> None:
 def test_a_worse_process_is_caught_although_the_outcome_is_the_same() -> None:
     report = gate(side(attempt), side(lambda t, n: attempt(t, n, spiral=True, used=0.1)))
     assert not report.passed
-    assert verdicts(report)["without findings"] == "worse"
+    assert verdicts(report)["without gating findings"] == "worse"
     assert verdicts(report)["feedback"] == "worse"
     assert verdicts(report)["passed"] == "no clear difference"
 

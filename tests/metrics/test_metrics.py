@@ -360,13 +360,25 @@ def test_the_same_numbers_come_from_postgresql(store_url: str) -> None:
             opened._write(lambda on: on.execute_sql("DELETE FROM deliveries"))
 
 
+def test_a_rate_of_few_tasks_is_shown_as_a_count() -> None:
+    rate = METRICS["pass rate"][0]
+
+    def shown(value: float, n: int, attempts: int) -> str:
+        figure = MetricValue(metric=rate.name, value=value, n=n, attempts=attempts)
+        return metric_figures.format_metric_value(figure, rate)
+
+    assert [shown(1, 1, 1), shown(1 / 3, 3, 3)] == ["1 of 1", "1 of 3"]
+    assert [shown(0.5, 1, 2), shown(0.4, 5, 5), shown(0.37, 2, 2)] == ["50 %", "40 %", "37 %"]
+
+
 def test_one_of_something_is_not_called_by_its_plural() -> None:
     cycles, seconds = METRICS["review loop count"][0], METRICS["time"][0]
-    assert [metric_figures.format_metric_value(value, cycles) for value in (0, 1, 1.5)] == [
+    figures = [MetricValue(metric=cycles.name, value=value) for value in (0, 1, 1.5)]
+    assert [metric_figures.format_metric_value(figure, cycles) for figure in figures] == [
         "0 cycles",
         "1 cycle",
         "1.5 cycles",
     ]
-    assert metric_figures.format_metric_value(1, seconds) == "1 s"
+    assert metric_figures.format_metric_value(figures[1], seconds) == "1 s"
     told = MetricValue(metric=cycles.name, value=1.2, low=1, high=2, n=3)
     assert metric_figures.format_bounds(told, cycles) == "1–2"

@@ -156,9 +156,14 @@ def test_the_command_writes_what_the_names_of_files_ask_for(
     assert run("report", "nowhere/r.md") == 2
     capsys.readouterr()
     assert run("report") == 0
-    assert capsys.readouterr().out.startswith("# Metrics of agents' work")
-    assert run("metrics", "--group-by", "week") == 0
-    assert "pass rate" in capsys.readouterr().out
+    page = capsys.readouterr().out
+    assert page.startswith("# Metrics of agents' work")
+    assert "| tasks and sessions |" in page
+    assert run("metrics", "--group-by", "variant") == 0
+    metrics_text = capsys.readouterr().out
+    assert "pass rate" in metrics_text
+    assert re.search(r"0 of 1 \(.*%\) +1 of 1|1 of 1 \(.*%\)", metrics_text)
+    assert "blast radius, files; blast radius, modules" in metrics_text
     assert run("compare", "a", "b") == 0
     assert "1 task cannot decide" in capsys.readouterr().out
 

@@ -154,7 +154,7 @@ def test_the_html_report_says_what_metrics_says(project: Path) -> None:
     assert {"would-merge", "nits", "minutes", "pass rate", "time"} <= told.keys()
     for name, (metric, figure) in told.items():
         shown = (
-            format_metric_value(figure.value, metric),
+            format_metric_value(figure, metric),
             format_bounds(figure, metric),
             f"{figure.n:,}",
             f"{figure.attempts:,}",

@@ -168,7 +168,7 @@ def test_a_plan_is_listed_and_shown_with_its_tries_rates_and_change(
     assert plan in capsys.readouterr().out
     assert typed("show", plan[:5]) == 0
     shown = capsys.readouterr().out
-    assert "first try 2 of 3 · after feedback 1 of 1 · final 3 of 3" in shown
+    assert "first try 2 of 3 · after feedback 1 of 1 · in the end 3 of 3" in shown
     assert MISSING in shown
     assert typed("show", plan, "--diff") == 0
     (project / "all.patch").write_text(capsys.readouterr().out)

@@ -162,7 +162,7 @@ def assert_json_agrees(project: Path, plan: str, rates: dict[str, tuple[int, int
     assert trend["totals"]["grades"] == {"A": 1}
     assert [(one["judged"], one["passed"]["hits"]) for one in trend["quality"]] == [(6, 4)]
     terminal = typed(project, "show", plan).stdout
-    assert "first try 2 of 4 · after feedback 2 of 2 · final 4 of 4" in terminal
+    assert "first try 2 of 4 · after feedback 2 of 2 · in the end 4 of 4" in terminal
     assert "pass  grade A, mean score 1.00" in terminal
 
 
@@ -201,7 +201,7 @@ def assert_report_agrees(project: Path, rates: dict[str, tuple[int, int]]) -> No
         assert (float(figures[name]["value"]), int(figures[name]["n"])) == (hits / of, of)
     assert (figures["plans passed"]["value"], figures["plans passed"]["more"]) == ("1.0", "A 1")
     assert figures["plans passed"]["query"] == "closeloop list plans --over-time --json"
-    assert "| plan tasks at the first try | 50 % |" in (project / "numbers.md").read_text()
+    assert "| plan tasks at the first try | 2 of 4 |" in (project / "numbers.md").read_text()
     assert "plan tasks at the first try" in (project / "numbers.html").read_text()
 
 

@@ -201,6 +201,19 @@ def test_a_reference_leaves_a_sentence_that_can_be_read(said: str, kept: str) ->
 
 
 @pytest.mark.parametrize(
+    "said",
+    [
+        "Based on the work in https://github.com/a/b/pull/12",
+        "This is based on https://github.com/a/b/pull/12.",
+        "Builds totals.\n\nBuilt upon the changes of #12.",
+    ],
+)
+def test_a_sentence_that_was_only_a_reference_goes_with_it(said: str) -> None:
+    told = clean_message(f"Round totals\n\n{said}")
+    assert told in ("Round totals", "Round totals\n\nBuilds totals.")
+
+
+@pytest.mark.parametrize(
     "more", [" and add comprehensive tests", "; add regression test", ", plus tests for it", ";"]
 )
 def test_tests_are_not_asked_for_in_a_title(more: str) -> None:

@@ -98,6 +98,11 @@ def test_what_the_tests_import_stands_in_the_request_with_its_path(tmp_path: Pat
             "ferry.Boat.arrive",
         ),
         (
+            "class Boat:\n    upper = False\n    def __init__(self, upper=False): ...\n",
+            "import ferry\n\ndef test_it():\n    ferry.Boat(upper=True)\n",
+            "`upper` of `ferry.Boat`",
+        ),
+        (
             "def book(seat, upper=False): ...\nclass Boat: ...\n",
             "from ferry import book\n\ndef test_it():\n    book(\n      1,\n      upper=True)\n",
             "`upper` of `ferry.book`",

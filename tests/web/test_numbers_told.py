@@ -208,11 +208,9 @@ def test_small_shares_and_differences_are_not_rounded_to_none() -> None:
     ],
 )  # fmt: skip
 def test_lists_and_figures_tell_money_in_one_way(amount: float, said: str) -> None:
-    assert format_money(amount) == format_metric_value(amount, COST) == said
-    assert (
-        format_bounds(MetricValue(metric="cost", value=1, low=amount, high=1), COST)
-        == f"{said}–$1.00"
-    )
+    figure = MetricValue(metric="cost", value=amount, low=amount, high=1)
+    assert format_money(amount) == format_metric_value(figure, COST) == said
+    assert format_bounds(figure, COST) == f"{said}–$1.00"
 
 
 def test_a_cost_is_the_same_in_every_place(client: TestClient) -> None:

@@ -242,7 +242,7 @@ def test_an_attempt_is_without_findings_when_no_rule_that_may_gate_found_an_erro
         attempt("t", findings=(finding(severity="info"),)),
         attempt("t", findings=(finding("drift"),)),
     ]
-    assert now_of(gated([attempt("t")], now), "without findings") == (1.0, 0.75)
+    assert now_of(gated([attempt("t")], now), "without gating findings") == (1.0, 0.75)
 
 
 def test_where_no_rule_gates_nothing_is_said_of_findings() -> None:
@@ -250,18 +250,18 @@ def test_where_no_rule_gates_nothing_is_said_of_findings() -> None:
     now = [attempt("t", findings=(finding(),))]
     assert gated(now, now).rules == ("spiral",)
     report = gate(BASELINE, now, now, "f", frozenset())
-    assert now_of(report, "without findings") == (None, None)
+    assert now_of(report, "without gating findings") == (None, None)
     assert report.rules == ()
 
 
 def test_all_metrics_of_the_gate_hold_at_once() -> None:
-    """Three metrics can be compared: passed, without findings, feedback. So each has bounds of 1 −
-    0.05/3. For one try that passes on both sides: 0 ∓ (1 − q), q = 0.071715,
-    the quantile 0.05/6 of Beta(1½, ½).
+    """Three metrics can be compared: passed, without gating findings, feedback. So each has bounds
+    of 1 − 0.05/3. For one try that passes on both sides: 0 ∓ (1 − q), q = 0.071715, the quantile
+    0.05/6 of Beta(1½, ½).
     """
     report = gated([attempt("t", feedback=(1, 1))], [attempt("t", feedback=(1, 1))])
     known = {one.metric: one.low for one in report.differences if one.low is not None}
-    assert known.keys() == {"passed", "without findings", "feedback"}
+    assert known.keys() == {"passed", "without gating findings", "feedback"}
     assert list(known.values()) == pytest.approx([-(1 - 0.071715)] * 3, abs=1e-6)
 
 

@@ -118,6 +118,8 @@ def report_headline(report: ChangeReport) -> str:
         text = f"No findings in {' and '.join(report.tiers)}; the tools were not run"
     if report.risk is None or _reasons_name_risk(report):
         return text
+    if report.verdict == "block" and report.risk.level == "low":  # reads as if little was wrong
+        return text
     return f"{text}; risk {report.risk.level}"
 
 
@@ -361,9 +363,9 @@ def _render_findings(findings: Sequence[Finding]) -> Iterator[Text]:
         yield Text("\nFindings", style="bold")
     for finding in findings[:MAX_FINDINGS]:
         place = f"{finding.places[0]}  " if finding.places else ""
-        line = Text(f"  {make_visible(place)}").append(
-            finding.rule, style=SEVERITY_STYLES[finding.severity]
-        )
+        style = SEVERITY_STYLES[finding.severity]
+        line = Text("  ").append(f"{finding.severity:<7}", style=style)
+        line.append(f"  {make_visible(place)}").append(finding.rule, style=style)
         yield line.append(f"  {make_visible(finding.message)}")
     if len(findings) > MAX_FINDINGS:
         yield Text(f"… and {len(findings) - MAX_FINDINGS} more: --json lists all", style="dim")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from closeloop import __version__
 from closeloop.records.errors import Fault
@@ -400,18 +400,15 @@ class HelpFormatter:
     """Prints help as cyclopts does; lines wrapped in the source are joined, and wrapped to fit."""
 
     def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
-        from rich.text import Text
-
         for entry in panel.entries:
-            text = getattr(entry.description, "primary_renderable", None)
-            if isinstance(text, Text):
-                entry.description.primary_renderable = Text(" ".join(text.plain.split("\n")))
+            _join_wrapped_lines(entry.description)
         self._default(console, options, panel)
 
     def render_usage(self, console: Console, options: ConsoleOptions, usage: object) -> None:
         self._default.render_usage(console, options, usage)
 
     def render_description(self, console: Console, options: ConsoleOptions, text: object) -> None:
+        _join_wrapped_lines(text)
         self._default.render_description(console, options, text)
 
     @property
@@ -419,6 +416,16 @@ class HelpFormatter:
         from cyclopts.help import DefaultFormatter  # imported for help alone
 
         return DefaultFormatter()
+
+
+def _join_wrapped_lines(description: Any) -> None:
+    """Join the lines of each paragraph of a description."""
+    from rich.text import Text
+
+    text = getattr(description, "primary_renderable", None)
+    if isinstance(text, Text):
+        paragraphs = (" ".join(part.split("\n")) for part in text.plain.split("\n\n"))
+        description.primary_renderable = Text("\n\n".join(paragraphs))
 
 
 def _import_function(target: str) -> Callable[..., object]:

@@ -120,6 +120,8 @@ def import_paths(
                 print_warning(warning)
             for path in () if watch else tally.other_paths:
                 print_detail(f"not a recording: {path}")
+            if not watch and (unlisted_count := tally.others - len(tally.other_paths)) > 0:
+                print_detail(f"… and {unlisted_count:,} more that are not recordings")
             if not watch and not json:
                 print_parts(*list_lessons(store, project.settings, jobs))
             if not watch:
@@ -284,19 +286,19 @@ def import_warnings(tally: ImportSummary) -> Iterator[str]:
         return
     if tally.formats or tally.empty:
         yield (
-            "nothing could be read: no recording contains a complete session; the "
+            "Nothing could be read: no recording contains a complete session; the "
             "skipped files are listed above."
         )
     elif tally.others:
         yield (
-            f"nothing could be read: {count_with_noun(tally.others, 'file')} skipped, "
+            f"Nothing could be read: {count_with_noun(tally.others, 'file')} skipped, "
             + ("which is not a recording" if tally.others == 1 else "which are not recordings")
             + " of an agent that closeloop supports (-v names the first ones)."
         )
     elif tally.unreadable:
-        yield "nothing could be read."
+        yield "Nothing could be read."
     else:
-        yield "nothing could be read: no files found."
+        yield "Nothing could be read: no files found."
 
 
 def _describe_callless_sessions(name: str, count: int) -> str:

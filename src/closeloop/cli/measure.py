@@ -357,7 +357,10 @@ def measured_attempts_table(results: Sequence[MeasuredAttempt]) -> RenderableTyp
     table = Table(
         title="Process measures by attempt", title_justify="left", title_style="bold", box=None
     )
-    for name in ("attempt", "task", "variant", ""):
+    # Recorded sessions have neither a task nor a variant.
+    has_sessions = any(result.row.task is None for result in results)
+    heads = ("task or repository", "variant or agent") if has_sessions else ("task", "variant")
+    for name in ("attempt", *heads, ""):
         table.add_column(name, no_wrap=True)
     for name in ("iterations", "converged", "feedback", "handoff", "recovery"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -532,7 +535,7 @@ def print_rules(*, json: bool) -> None:
     """List the rules: what each detects, whether it gates, its precision and recall."""
     from closeloop import plugins
     from closeloop.cli.config import load_project
-    from closeloop.cli.console import print_json, print_parts
+    from closeloop.cli.console import open_console, print_json, print_parts
     from closeloop.metrics.attempt_measuring import project_rulebook
     from closeloop.process.rulebook import describe_readings, load_measured_quality, quality_by_rule
 
@@ -558,7 +561,8 @@ def print_rules(*, json: bool) -> None:
         )
         return
     summary = describe_readings(load_measured_quality().reading_summary)
-    print_parts(rule_catalogue_table(catalogue, configured, rule_quality), *summary)
+    build_table = rule_catalogue_table if open_console().is_terminal else rule_rows_table
+    print_parts(build_table(catalogue, configured, rule_quality), *summary)
 
 
 def rule_catalogue_table(
@@ -578,22 +582,53 @@ def rule_catalogue_table(
     for rule in catalogue:
         entry, scores = configured.get(rule.name), quality_by_rule.get(rule.name)
         read = scores.read if scores else None
-        numbers = ", ".join(
-            f"{key} {value:g}" for key, value in (entry.limits if entry else {}).items()
-        )
         title = Text(rule.name, style=SEVERITY_COLOURS[rule.severity])
         description = Text(make_visible(rule.about))
-        description.append(
-            f"\n{format_gate(entry.gate)}" if entry else "\nswitched off", style="bold"
-        )
+        description.append(f"\n{_describe_gate(entry)}", style="bold")
         table.add_row(
-            title.append(f"\n{rule.severity}\n{numbers}", style="dim"),
+            title.append(f"\n{rule.severity}\n{_list_thresholds(entry)}", style="dim"),
             "real sessions\nexamples",
             _join_rates(read.precision if read else None, scores.precision if scores else None),
             _join_rates(read.recall if read else None, scores.recall if scores else None),
             description,
         )
     return table
+
+
+def rule_rows_table(
+    catalogue: Sequence[Rule],
+    configured: Mapping[str, ConfiguredDetector],
+    quality_by_rule: Mapping[str, RuleQuality],
+) -> Table:
+    """Build the same table for a pipe: one line per rule and kind of sessions."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None)
+    for name in ("rule", "severity", "", "precision", "recall", "thresholds", "what it detects"):
+        table.add_column(name)
+    for rule in catalogue:
+        entry, scores = configured.get(rule.name), quality_by_rule.get(rule.name)
+        description = Text(make_visible(f"{rule.about} {_describe_gate(entry)}"))
+        for name, quality in (("real sessions", scores and scores.read), ("examples", scores)):
+            table.add_row(
+                rule.name,
+                rule.severity,
+                name,
+                format_rate_interval(quality.precision if quality else None),
+                format_rate_interval(quality.recall if quality else None),
+                _list_thresholds(entry),
+                description,
+            )
+    return table
+
+
+def _list_thresholds(entry: ConfiguredDetector | None) -> str:
+    return ", ".join(f"{key} {value:g}" for key, value in (entry.limits if entry else {}).items())
+
+
+def _describe_gate(entry: ConfiguredDetector | None) -> str:
+    return format_gate(entry.gate) if entry else "switched off"
 
 
 def _join_rates(*rates: Rate | None) -> str:

@@ -135,7 +135,7 @@ def print_cost_report(*, json: bool) -> None:
         print_json(report)
         return
     sides = [part for side in report.sides for part in render_cost_side(side)]
-    note = Text("After the slash the number of tasks.", style="dim")
+    note = Text(COUNT_NOTE, style="dim")
     print_parts(*render_metrics(report.whole), *sides, *sides and [note], optional=NARROW_COLUMNS)
 
 
@@ -188,8 +188,10 @@ def definitions_table(metrics: list[Metric]) -> Iterator[RenderableType]:
     yield table
 
 
-COVERAGE_NOTE = "Coverage is 100 % where it is not shown."
-GROUPED_NOTE = "In brackets the 95 % interval; after the slash the number of tasks."
+SESSION_NOTE = "A recorded session counts as a task, and its time includes waits for the user."
+COVERAGE_NOTE = f"Coverage is 100 % where it is not shown. {SESSION_NOTE}"
+COUNT_NOTE = "n is the number of tasks and sessions."
+GROUPED_NOTE = f"In brackets the 95 % interval; {COUNT_NOTE} {SESSION_NOTE}"
 
 
 def render_metrics(report: MetricsReport) -> Iterator[RenderableType]:
@@ -213,7 +215,8 @@ def render_metrics(report: MetricsReport) -> Iterator[RenderableType]:
     if known_figures:
         yield Text(GROUPED_NOTE if report.by else COVERAGE_NOTE, style="dim")
     if missing_names:
-        names = ", ".join(name for name in by_name if name in missing_names)
+        # Some names contain a comma.
+        names = "; ".join(name for name in by_name if name in missing_names)
         yield Text(f"no data: {names}", style="dim")
     yield from render_scope_limits(report)
     for note in report.notes:
@@ -248,7 +251,7 @@ def _family_table(
         coverage = "–" if figure.coverage is None else format_percent(figure.coverage)
         table.add_row(
             figure.metric,
-            format_metric_value(figure.value, metric) + _note_beside_sum(figure, metric),
+            format_metric_value(figure, metric) + _note_beside_sum(figure, metric),
             "" if metric.kind == "sum" else format_bounds(figure, metric),
             f"{figure.n:,}",
             f"{figure.attempts:,}",
@@ -279,7 +282,11 @@ def _grouped_family_table(
     from rich.text import Text
 
     from closeloop.metrics.attempt_groups import order_label
-    from closeloop.metrics.metric_figures import format_bounds, format_metric_value
+    from closeloop.metrics.metric_figures import (
+        format_bounds,
+        format_metric_value,
+        is_shown_as_count,
+    )
 
     names = list(dict.fromkeys(figure.metric for figure in figures))
     groups: dict[tuple[str, ...], dict[str, MetricValue]] = {}
@@ -296,7 +303,7 @@ def _grouped_family_table(
         for name in names:
             group_figure = groups[group].get(name)
             text = Text(
-                format_metric_value(group_figure.value, by_name[name])
+                format_metric_value(group_figure, by_name[name])
                 if group_figure and not _counts_nothing(group_figure)
                 else "–",
                 justify="right",
@@ -307,7 +314,9 @@ def _grouped_family_table(
             if group_figure and group_figure.value is not None:
                 is_sum = by_name[name].kind == "sum"
                 note = _note_beside_sum(group_figure, by_name[name])
-                text.append(note if is_sum else f" /{group_figure.n:,}", style="dim")
+                is_count = is_shown_as_count(group_figure, by_name[name])
+                count = "" if is_count else f" n {group_figure.n:,}"
+                text.append(note if is_sum else count, style="dim")
             cells.append(text)
         table.add_row(*(Text(make_visible(part)) for part in group), *cells)
     if len(sorted_groups) > MAX_GROUPS:

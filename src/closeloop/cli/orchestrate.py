@@ -184,7 +184,7 @@ def render_plan(history: OrchestrationHistory, grade: PlanGrade | None) -> Itera
     plan_rates = measure_plan_rates(history)
     yield Text(
         f"first try {format_share(plan_rates.first_try)} · after feedback "
-        f"{format_share(plan_rates.after_feedback)} · final "
+        f"{format_share(plan_rates.after_feedback)} · in the end "
         f"{format_share(plan_rates.final)}"
     )
     retry_text = (
@@ -286,7 +286,7 @@ def render_plan_trend(trend: PlanTrend) -> Iterator[RenderableType]:
     yield Text(
         f"plans passed {format_rate(totals.passed)} · subtasks: first try "
         f"{format_rate(totals.first_try)} · after feedback "
-        f"{format_rate(totals.after_feedback)} · final {format_rate(totals.final)}"
+        f"{format_rate(totals.after_feedback)} · in the end {format_rate(totals.final)}"
     )
     yield Text()
     grades = Table(box=None)

@@ -38,6 +38,7 @@ from closeloop.tasks.task_sets import split_results
 from closeloop.text.wording import count_with_noun, truncate_at_word
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress, TaskID
 
     from closeloop.attempts.run_resources import ProgressCallback
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
 def print_forecast(forecast: ExperimentForecast, is_comparison: bool) -> None:
     """Print the number of attempts, duration and cost, and what they can show, as `compare` says
     it."""
-    from closeloop.metrics.variant_pairs import describe_detectable
+    from closeloop.metrics.variant_pairs import describe_detectable, describe_missing_tasks
 
     parts = [f"{forecast.missing:,} of {count_with_noun(forecast.attempts, 'attempt')} to run"]
     if forecast.seconds is not None and forecast.seconds >= 1:
@@ -71,7 +72,8 @@ def print_forecast(forecast: ExperimentForecast, is_comparison: bool) -> None:
     print_warning(" · ".join(parts))
     if is_comparison:
         size = (forecast.tasks, forecast.repeats)
-        print_warning(describe_detectable(*size, forecast.effect_here, forecast.effect))
+        detectable = describe_detectable(*size, forecast.effect_here, forecast.effect)
+        print_warning(f"{detectable} {describe_missing_tasks(forecast.tasks)}".rstrip())
 
 
 def print_nothing_to_run(plan: ExperimentPlan) -> None:
@@ -111,6 +113,10 @@ def describe_duration(seconds: float) -> str:
 OUTCOME_WORDS = {"pass": "passed", "fail": "failed"}
 LOG_SECONDS = 10.0
 """Seconds between lines in a log."""
+LONG_SECONDS = 60.0
+"""An attempt that runs longer is named."""
+MIN_BAR_WIDTH = 100
+"""A narrower terminal has no bar, only counts."""
 
 
 class RunProgressBar:
@@ -135,7 +141,8 @@ class RunProgressBar:
         self.expected_end: float | None = None
         self.prepared = 0
         self.skipped: dict[str, str] = {}
-        self.running: set[tuple[str, str | None, int | None]] = set()
+        self.running: dict[tuple[str, str | None, int | None], float] = {}
+        """When each running attempt started, the oldest first."""
         self.counts: Counter[str] = Counter()
         self.cost = 0.0
         self.block_reason: str | None = None
@@ -154,7 +161,10 @@ class RunProgressBar:
         self.next_log = clock() + LOG_SECONDS
         if bar is not None:
             self.line = bar.add_task(
-                "preparing", total=self.total, counts="", left=self.describe_time_left
+                "preparing",
+                total=self.total,
+                counts=self.describe_counts,
+                left=self.describe_time_left,
             )
 
     def record_step(self, step: RunProgress) -> None:
@@ -170,10 +180,10 @@ class RunProgressBar:
                     self.waiting[name] -= self.slots[step.task, name]
             case "started":
                 self.started_at = self.clock() if self.started_at is None else self.started_at
-                self.running.add(slot)
+                self.running[slot] = self.clock()
             case "elsewhere" | "held" | "settled":
                 self._record_finished_slot(step)
-                self.running.discard(slot)
+                self.running.pop(slot, None)
         self.draw_bar()
 
     def _record_finished_slot(self, step: RunProgress) -> None:
@@ -213,29 +223,37 @@ class RunProgressBar:
             self.waiting_log.note(suite_count)
         self.draw_bar()
 
-    def draw_bar(self) -> None:
-        preparing = self.prepared + len(self.skipped) < self.tasks
-        stage = f"preparing {self.prepared}/{self.tasks} tasks" if preparing else "running"
+    def _describe_oldest(self) -> list[str]:
+        """Return the attempt that has run longest, if it has run for long."""
+        # A copy: the bar is drawn in a thread of its own.
+        for (task, variant, _), started_at in list(self.running.items())[:1]:
+            seconds = self.clock() - started_at
+            name = " by ".join(filter(None, (task, variant)))
+            is_long = seconds >= LONG_SECONDS
+            return [f"longest: {name}, {describe_duration(seconds)}"] if is_long else []
+        return []
+
+    def describe_counts(self) -> str:
+        """Return `2 running · 1 passed`."""
         parts = [f"{len(self.running)} running"] if self.running else []
         parts += [f"{count} {name}" for name, count in sorted(self.counts.items())]
         if self.cost:
             parts.append(f"${self.cost:.2f}")
+        parts += self._describe_oldest()
+        if self.others and self.bar is not None:  # a log has a line of its own
+            parts.append(describe_waiting(self.others, ""))
+        return " · ".join(parts)
+
+    def draw_bar(self) -> None:
+        preparing = self.prepared + len(self.skipped) < self.tasks
+        stage = f"preparing {self.prepared}/{self.tasks} tasks" if preparing else "running"
         finished = sum(self.counts.values())
         if self.print_stage is not None and self.clock() >= self.next_log:
             self.next_log = self.clock() + LOG_SECONDS
             stage_line = f"{stage}, {finished} of {self.total} attempts finished"
-            self.print_stage(" · ".join((stage_line, *parts)))
-        if self.bar is None or self.line is None:
-            return
-        if self.others:
-            parts.append(describe_waiting(self.others, ""))
-        self.bar.update(
-            self.line,
-            description=stage,
-            completed=finished,
-            total=self.total,
-            counts=" · ".join(parts),
-        )
+            self.print_stage(" · ".join(filter(None, (stage_line, self.describe_counts()))))
+        if self.bar is not None and self.line is not None:
+            self.bar.update(self.line, description=stage, completed=finished, total=self.total)
 
 
 @contextmanager
@@ -253,6 +271,14 @@ def show_run_progress(plan: ExperimentPlan, *, quiet: bool) -> Iterator[RunProgr
             with report_waiting(progress.note_waiting):
                 yield progress
         return
+    with make_progress(output) as bar:
+        progress = RunProgressBar(plan, bar)
+        with report_waiting(progress.note_waiting):
+            yield progress
+
+
+def make_progress(output: Console) -> Progress:
+    """Return a progress line of which only the counts are truncated."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -262,24 +288,30 @@ def show_run_progress(plan: ExperimentPlan, *, quiet: bool) -> Iterator[RunProgr
         TextColumn,
         TimeElapsedColumn,
     )
+    from rich.table import Column
 
-    class TimeLeftColumn(ProgressColumn):
+    class FieldColumn(ProgressColumn):
+        """Text that is computed whenever it is drawn."""
+
+        def __init__(self, name: str, column: Column | None = None) -> None:
+            super().__init__(column)
+            self.name = name
+
         def render(self, task: Task) -> Text:
-            return Text(task.fields["left"]())
+            # rich truncates its neighbour to make room for an empty column.
+            return Text(make_visible(task.fields[self.name]() or " "))
 
-    with Progress(
+    return Progress(
         TextColumn("{task.description}"),
-        BarColumn(),
+        *([BarColumn(20)] if output.width >= MIN_BAR_WIDTH else []),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[counts]}"),
+        FieldColumn("counts", Column(ratio=1, no_wrap=True, overflow="ellipsis")),
         TimeElapsedColumn(),
-        TimeLeftColumn(),
+        FieldColumn("left"),
         console=output,
         transient=True,
-    ) as bar:
-        progress = RunProgressBar(plan, bar)
-        with report_waiting(progress.note_waiting):
-            yield progress
+        expand=True,
+    )
 
 
 # Result tables of a run: outcomes by variant, and where to look next.

@@ -509,7 +509,9 @@ def render_story_head(details: AttemptDetails) -> Iterator[Text]:
     usage = attempt.usage
     facts = [exit_line]
     if attempt.started and attempt.ended and attempt.started != attempt.ended:
-        facts.append(format_duration((attempt.ended - attempt.started).total_seconds()))
+        duration = format_duration((attempt.ended - attempt.started).total_seconds())
+        # A person may have been away in between.
+        facts.append(duration if details.session is None else f"{duration} from start to end")
     for count, direction in ((usage.input_tokens, "in"), (usage.output_tokens, "out")):
         if count is not None:
             facts.append(f"{count_with_noun(count, 'token')} {direction}")

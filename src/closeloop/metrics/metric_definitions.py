@@ -549,7 +549,8 @@ COST_METRICS: tuple[MetricRow, ...] = (
      partial(column_values, "cache_write_tokens"),
      "Mean input tokens of an attempt that the provider wrote to its cache."),
     ("time", "median", "s", "less", partial(column_values, "seconds"),
-     "Median seconds from an attempt's start to its end."),
+     "Median seconds from an attempt's start to its end, in a recorded session with its "
+         "waits for the user."),
     ("turns", "median", "turns", "less", partial(column_values, "turns"),
      "Median number of turns in all lanes of an attempt."),
 )

@@ -583,11 +583,27 @@ def _bound_figure(metric: Metric, sums: Array, counts: Array) -> MetricBounds | 
 # Figures formatted for people.
 
 
-def format_metric_value(value: float | None, metric: Metric) -> str:
+MIN_PERCENT_TASKS = 5
+"""A rate of fewer tasks is a count: `1 of 1` instead of `100 %`."""
+
+
+def is_shown_as_count(figure: MetricValue, metric: Metric) -> bool:
+    """Return whether a rate has so few tasks, each with one yes or no, that it is a count."""
+    hits = (figure.value or 0.0) * figure.n
+    return (
+        metric.kind == "rate"
+        and figure.n == figure.attempts < MIN_PERCENT_TASKS
+        and abs(hits - round(hits)) < 1e-9
+    )
+
+
+def format_metric_value(figure: MetricValue, metric: Metric) -> str:
     """Format a value: shares in percent, money in dollars, the rest with three digits."""
-    if value is None:
+    if figure.value is None:
         return "unknown"
-    formatted = _format_bare_value(value, metric)
+    if is_shown_as_count(figure, metric):
+        return f"{round(figure.value * figure.n)} of {figure.n}"
+    formatted = _format_bare_value(figure.value, metric)
     if metric.kind in SHARE_KINDS or metric.unit in ("", "$"):
         return formatted
     unit = metric.unit if formatted != "1" or metric.unit == "s" else metric.unit.removesuffix("s")

@@ -187,17 +187,19 @@ def _render_page(content: ReportContent) -> Iterator[str]:
 def describe_scope(content: ReportContent) -> str:
     """Describe in one sentence what the report covers."""
     time = f", from {content.first:%Y-%m-%d} to {content.last:%Y-%m-%d}" if content.first else ""
-    return (
-        f"{count_with_noun(content.attempts, 'attempt')}, at"
-        f" {count_with_noun(content.tasks, 'task')}{time}."
-    )
+    tasks = f", at {count_with_noun(content.tasks, 'task')}" if content.tasks else ""
+    return f"{count_with_noun(content.attempts, 'attempt')}{tasks}{time}."
+
+
+TASKS_HEAD = "tasks and sessions"
+"""A recorded session counts like a task."""
 
 
 def _render_families(report: MetricsReport) -> Iterator[str]:
     for family, pairs in groupby(pair_with_metrics(report), key=lambda pair: pair[1].family):
         yield f"\n## {family.capitalize()}\n"
         yield from _render_table(
-            ("metric", "value", "95 % interval", "tasks", "attempts", "coverage"),
+            ("metric", "value", "95 % interval", TASKS_HEAD, "attempts", "coverage"),
             [(metric.name, *_figure_cells(figure, metric)) for figure, metric in pairs],
         )
 
@@ -209,7 +211,7 @@ def _render_grouping(report: MetricsReport) -> Iterator[str]:
         if known_pairs:
             yield f"\n### {name}\n"
             yield from _render_table(
-                (*report.by, "value", "95 % interval", "tasks", "attempts", "coverage"),
+                (*report.by, "value", "95 % interval", TASKS_HEAD, "attempts", "coverage"),
                 [
                     (*figure.group.values(), *_figure_cells(figure, metric))
                     for figure, metric in known_pairs
@@ -264,7 +266,7 @@ def draw_repeats(repeats: Sequence[float]) -> str:
 
 def _figure_cells(figure: MetricValue, metric: Metric) -> tuple[str, ...]:
     return (
-        format_metric_value(figure.value, metric),
+        format_metric_value(figure, metric),
         format_bounds(figure, metric),
         f"{figure.n:,}",
         f"{figure.attempts:,}",
@@ -523,14 +525,14 @@ def _render_html_page(content: ReportContent) -> Iterator[str]:
 
 def _render_figure_table(pairs: Sequence[tuple[MetricValue, Metric]]) -> Iterator[str]:
     """Render a table of figures; each expands to its definition and query."""
-    head = ("metric", "value", "95 % interval", "tasks", "attempts", "coverage")
+    head = ("metric", "value", "95 % interval", TASKS_HEAD, "attempts", "coverage")
     yield f'<div class="scroll"><table><tr>{"".join(f"<th>{name}</th>" for name in head)}</tr>'
     for figure, metric in pairs:
         kind = ' class="unknown"' if figure.value is None else ""
         covered = "–" if figure.coverage is None else format_percent(figure.coverage)
         yield (
             f"<tr><td>{_render_definition(metric, (), escape_markup(metric.name))}</td>"
-            f"<td{kind}>{escape_markup(format_metric_value(figure.value, metric))}</td>"
+            f"<td{kind}>{escape_markup(format_metric_value(figure, metric))}</td>"
             f"<td>{escape_markup(format_bounds(figure, metric))}</td><td>{figure.n:,}</td>"
             f"<td>{figure.attempts:,}</td><td>{covered}</td></tr>"
         )
@@ -576,7 +578,7 @@ def _plot_point(figure: MetricValue, metric: Metric) -> PlotPoint:
         low=figure.low,
         high=figure.high,
         description=(
-            f"{format_metric_value(figure.value, metric)}{f' ({bounds})' if bounds else ''}, n"
+            f"{format_metric_value(figure, metric)}{f' ({bounds})' if bounds else ''}, n"
             f" {figure.n:,}"
         ),
         faint=figure.n < MIN_SOLID_TASKS,

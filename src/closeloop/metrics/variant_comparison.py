@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 
 # What a gate checks: each metric, each task, and every threshold that is set.
 
-GATE_METRICS = ("passed", "without findings", *ProcessScore.__struct_fields__)
+GATE_METRICS = ("passed", "without gating findings", *ProcessScore.__struct_fields__)
 """For all of them, more is better."""
 EACH_TASK = "each task"
 MEANS_METHOD = "difference of task means, noise of repeats pooled"
@@ -116,7 +116,7 @@ def collect_gate_values(
 def _gate_value(attempt: MeasuredAttempt, metric: str, gating: frozenset[str]) -> float | None:
     if metric == "passed":
         return {"pass": 1.0, "fail": 0.0}.get(attempt.row.outcome or "")
-    if metric == "without findings":
+    if metric == "without gating findings":
         if not gating:
             return None  # not examined, and no control group
         unsilenced = (

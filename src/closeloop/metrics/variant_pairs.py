@@ -339,20 +339,24 @@ def _advice_sentence(advice: SampleSizeAdvice) -> str:
 
 def describe_detectable(tasks: int, repeats: float, here: float | None, alike: float | None) -> str:
     """Describe what this number of tasks and repeats can detect, before or after a run."""
-    size = f"{count_with_noun(tasks, 'task')} with {repeats:.3g} "
+    size = f"With {count_with_noun(tasks, 'task')} and {repeats:.3g} "
     size += "repeat" if repeats == 1 else "repeats"
     these = "this task" if tasks == 1 else "these tasks"
-    on_these = (
-        f"{size} cannot show a difference on exactly {these}"
-        if here is None
-        else f"{size} detect{'s' if tasks == 1 else ''} a difference of {format_points(here)} on "
-        f"exactly {these} with 80 % power"
-    )
-    if tasks < MIN_PAIRED_TASKS:
-        return f"{on_these}; to decide for similar tasks, at least {MIN_PAIRED_TASKS} are needed."
-    if alike is None:
-        return f"{on_these}, and none on similar tasks."
-    return f"{on_these}, and of {format_points(alike)} on similar tasks."
+    if here is None:
+        return f"{size}, no difference can be shown on exactly {these}."
+    least = f"a difference of {format_points(here)} or more"
+    text = f"{size}, {least} can be shown on exactly {these}"
+    if tasks >= MIN_PAIRED_TASKS:
+        alike_text = "none" if alike is None else f"of {format_points(alike)} or more"
+        text += f", and {alike_text} on similar tasks"
+    return f"{text} (80 % power)."
+
+
+def describe_missing_tasks(tasks: int) -> str:
+    """Describe how many tasks similar tasks need; empty if there are enough."""
+    if tasks >= MIN_PAIRED_TASKS:
+        return ""
+    return f"To decide for similar tasks, at least {MIN_PAIRED_TASKS} are needed."
 
 
 RATIO_COLUMNS = {

@@ -677,7 +677,7 @@ class GateReport(Record):
     left_out: tuple[str, ...] = ()
     """Tasks and variants that only one side has, and why they are not compared."""
     rules: tuple[str, ...] = ()
-    """The gating rules, whose findings count in `without findings`."""
+    """The gating rules, whose findings count in `without gating findings`."""
     passes: dict[str, int] = {}
     """Passes of the experiment by evidence: `confirmed`, `reported`, `weak`, `by answer` or
     `unknown evidence`.

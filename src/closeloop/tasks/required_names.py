@@ -417,9 +417,13 @@ def list_added_lines(patch: str) -> dict[str, frozenset[int]]:
 
 
 def _is_implied(name: RequiredName, labels: dict[str, RequiredName]) -> bool:
-    """Return whether a longer name already implies it: a module by what is taken from it."""
+    """Return whether another name already implies it: a module by what is taken from it, an
+    attribute by the parameter of its name."""
     bare = name.label.strip("`")
-    return any(label != name.label and label.startswith(f"`{bare}.") for label in labels)
+    owner, _, last = bare.rpartition(".")
+    return f"`{last}` of `{owner}`" in labels or any(
+        label != name.label and label.startswith(f"`{bare}.") for label in labels
+    )
 
 
 # Python: by its syntax.

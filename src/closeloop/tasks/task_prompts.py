@@ -570,7 +570,9 @@ _URL = compile_lazily(
 )
 _ABOUT_URL = compile_lazily(
     r"(?im)^[^\w\n]{0,9}(?:relat\w{1,5} to|refs?|references?|from|via|in|part of"
-    r"|follow[- ]?up (?:to|of)|amends|reverts)[^\w\n]{1,3}https?://\S{1,500}$"
+    r"|follow[- ]?up (?:to|of)|amends|reverts|(?:this (?:is|was) )?(?:based|built) (?:up)?on"
+    r"(?: the \w{1,20})?(?: (?:in|of|by|from))?)[^\w\n]{1,3}"
+    rf"(?:https?://\S{{1,500}}|(?:{_NUMBER})\.?)$"
 )
 _SEE_URL = compile_lazily(
     r"(?i)(?:for more \w+,? )?\bsee(?: also)?:?"

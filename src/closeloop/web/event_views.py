@@ -367,7 +367,7 @@ def _figure_line(figure: MetricValue, metric: Metric) -> FigureLine:
     return FigureLine(
         metric=metric,
         figure=figure,
-        text=format_metric_value(figure.value, metric),
+        text=format_metric_value(figure, metric),
         bounds=format_bounds(figure, metric),
     )
 

@@ -92,10 +92,11 @@ def surface_factor(
 def _describe_rank(rank: float, model: RiskModel) -> str:
     """Describe how large the change is, and what that means."""
     among = f"the {model.past:,} past changes here" if model.past else "changes in other projects"
-    share = "nearly all" if rank > 0.995 else format_percent(rank)
     is_small = likelihood_band(rank) == "small"
+    exceeded = 1 - rank if is_small else rank
+    share = "nearly all" if exceeded > 0.995 else format_percent(exceeded)
     effect = describe_size_effect(model, is_small=is_small)
-    text = f"{'only ' if is_small else ''}{share} of {among} add fewer lines"
+    text = f"{share} of {among} add {'as many lines or more' if is_small else 'fewer lines'}"
     return f"{text}, and {effect}" if effect else text
 
 

@@ -191,9 +191,10 @@ def _find_leftovers(reading: TraceReading) -> Iterator[Finding]:
     ]
     if leftover_edits:
         names = join_names([truncate_line(edit.path, 120) for edit in leftover_edits])
+        scripts = "A trial script was" if len(leftover_edits) == 1 else "Trial scripts were"
         finding = make_finding(
             rule,
-            f"Made to try something, and handed in with the work: {names}.",
+            f"{scripts} left in the change: {names}.",
             [leftover_edits[0].number],
             lane=root.lane.id,
             confidence=0.9,
