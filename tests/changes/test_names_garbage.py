@@ -21,6 +21,7 @@ from closeloop.changes.names.suspect_names import find_nearest_name, find_slips,
 from closeloop.records.finding import Finding, Unmeasured
 from closeloop.records.record import content_digest
 from patience import PATIENCE, takes
+from rerun import PLUGINS
 
 BEFORE: Files = {
     "a.py": "def squeeze(text):\n    return text\n",
@@ -126,7 +127,7 @@ def test_a_type_checker_that_is_not_installed_is_told(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", code],
         cwd=Path(__file__).parent,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        env={**os.environ, "PYTHONPATH": f"{Path(__file__).parents[1]}:{PLUGINS}"},
         capture_output=True,
         text=True,
         check=True,

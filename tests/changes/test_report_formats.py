@@ -364,7 +364,8 @@ def test_a_terminal_is_told_nothing_that_it_would_obey():
     text = printed(odd())
     assert "\x1b" not in text
     assert "\u202e" not in text
-    assert "\\x1b[31m" in text
+    assert "\\u202e" in text
+    assert "[31m" not in text, "colours are left out"
 
 
 def test_a_terminal_shows_one_cause_once_and_the_tests_that_it_kept_from_running_in_a_line():

@@ -113,8 +113,10 @@ def test_show_json_export_and_api_have_the_same_log(tried_project: Path) -> None
         served = client.get(f"/api/attempts/{failed['attempt']}/log").json()
         assert msgspec.convert(served["log"], TaskLog) == msgspec.convert(failed, TaskLog)
         page = client.get(f"/attempts/{failed['attempt']}/log").text
-    for told in ("Only in the reference", "+return a * 3", "1 passed, 1 failed", "The reference"):
-        assert told in page
+        diff = client.get(f"/attempts/{failed['attempt']}/diff?against=reference").text
+    assert "1 passed, 1 failed" in page
+    assert f"/attempts/{failed['attempt']}/diff?against=reference" in page
+    assert "return a * 3" in diff
     terminal = typed(tried_project, "show", failed["attempt"]).stdout
     assert "before → after: 1 passed, 1 failed → 0 passed, 2 failed" in terminal
     assert "files changed: calculator.py +1 −1" in terminal

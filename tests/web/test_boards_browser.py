@@ -55,19 +55,24 @@ READ = (
 )
 
 
+def start_trial(store: Store) -> None:
+    """Twelve pieces of work, assigned to two prompts."""
+    shares = {"old": 0.5, "new": 0.5}
+    store.trials.start_trial(
+        Trial(name="prompts", shares=shares, metric="merge rate", started=START)
+    )
+    for number in range(12):
+        arm = TrialAssignment(
+            trial="prompts", key=f"x{number:011d}", variant=("old", "new")[number % 2], at=START
+        )
+        store.trials.save_assignment(arm)
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     with open_store(str(tmp_path_factory.mktemp("boards") / "store.db")) as opened:
         fill_boards(opened)
-        shares = {"old": 0.5, "new": 0.5}
-        opened.trials.start_trial(
-            Trial(name="prompts", shares=shares, metric="merge rate", started=START)
-        )
-        for number in range(12):
-            arm = TrialAssignment(
-                trial="prompts", key=f"x{number:011d}", variant=("old", "new")[number % 2], at=START
-            )
-            opened.trials.save_assignment(arm)
+        start_trial(opened)
         yield opened
 
 
@@ -318,6 +323,7 @@ def test_every_board_is_open_to_everybody(open_page: OpenPage, address: str) -> 
 def hostile(tmp_path: Path) -> Iterator[Store]:
     with open_store(str(tmp_path / "store.db")) as opened:
         fill_boards(opened, HOSTILE)
+        start_trial(opened)
         yield opened
 
 
