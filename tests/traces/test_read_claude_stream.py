@@ -234,7 +234,9 @@ def test_real_streams_are_read_by_this_reader_alone_and_in_full() -> None:
         assert sum(len(lane.turns) for lane in session.trace.lanes) == len(answers)
         ends = [record for record in records if record["type"] == "result"]
         assert (session.exit == "crashed") == (not ends)
-        assert session.usage.cost == (ends[-1]["total_cost_usd"] if ends else None)
+        # Only zeros, where a model answered, are no count.
+        cost = ends[-1]["total_cost_usd"] if ends else None
+        assert session.usage.cost == (cost or None if answers else cost)
         calls += len(called)
     assert calls > 0
 
