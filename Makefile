@@ -78,7 +78,7 @@ test: $(VENV)/.test  ## All tests, failed ones once more; bubblewrap is installe
 	@$(BIN)/python -m compileall -q -j 2 src  # once, for all processes that tests start
 	@$(BIN)/python tests/compile_tests.py
 	OPENBLAS_NUM_THREADS=1 PATH="$(CURDIR)/$(BIN):$$PATH" \
-		tests/in_memory $(BIN)/python tests/rerun.py -n 3 --dist worksteal $(ARGS)
+		tests/in_memory $(BIN)/python tests/rerun.py -n 4 --dist worksteal $(ARGS)
 
 agents: $(VENV)/.base  ## Real agents from the registries at work, held against a scripted model
 	@examples/agents/install .agents $(ARGS)
